@@ -16,9 +16,9 @@
 //! | `memory/k` | one server without a log |
 //!
 //! Each turn has servers and etcd of its own. Instances are created before the clock runs; every one is
-//! judged when it has stopped. With a log in etcd: `writes_per_s` (transactions that etcd has applied),
-//! and of an applied transaction its `batches` (of one shard each), `steps`
-//! and `bytes`; `commit_us` is the time from handing a batch to the committer to its commit.
+//! judged when it has stopped. With a log in etcd: `writes_per_s` (transactions that etcd has applied), and
+//! of an applied transaction its `batches` (of one shard each), `steps` and `bytes`; `commit_us` is the time
+//! from handing a batch to the committer to its commit.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -151,8 +151,8 @@ impl Turns {
         let etcd = self.etcd().await?;
         let mut servers = Vec::new();
         for number in 0..self.options.servers {
-            // Free now; nobody else takes it within the moment until the server does. It tells others its port
-            // before it has one.
+            // Free now; nobody else takes it within the moment until the server does. It tells others its
+            // port before it has one.
             let listen = TcpListener::bind(ANY_PORT)?.local_addr()?;
             let more = format!(
                 "--listen {listen} --cluster bench --server-name server-{number} --lease 10s --etcd {} \

@@ -8,15 +8,15 @@
 //! such calls, less the cost of a call.
 //!
 //! Valgrind runs one thread of the server at a time, some fifty times slower than without. So that counts
-//! repeat all the same, whatever else the machine does, all clients send in step ([`crate::wire::steps`]), and
-//! the clock of the server goes fifty times slower too, by libfaketime: else every client seems to take more
-//! than its share of the processor, and waits for turns that the time decides. Readings of the clock are no
-//! system calls in use and are not counted: valgrind hides the kernel's shared page from the program.
+//! repeat all the same, whatever else the machine does, all clients send in step ([`crate::wire::steps`]),
+//! and the clock of the server goes fifty times slower too, by libfaketime: else every client seems to take
+//! more than its share of the processor, and waits for turns that the time decides. Readings of the clock are
+//! no system calls in use and are not counted: valgrind hides the kernel's shared page from the program.
 //!
 //! Counts depend on the compiler, the profile and, by code that is chosen for it, on the processor. So
 //! `budgets.toml` names the compiler and the profile, and with others `--check` skips (exit code 77), unless
-//! `CI` is set, where it fails. Workloads of which one is above its budget are counted twice more, and the least
-//! counts decide.
+//! `CI` is set, where it fails. Workloads of which one is above its budget are counted twice more, and the
+//! least counts decide.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -18,8 +18,8 @@ use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::types::{Phase, Position, ProcessId, Value};
 use stickycas_proto::v1::AppendResult;
 
-/// n, p and r of the instances of a measurement, and how many accesses of a process may wait. Their patience is
-/// endless.
+/// n, p and r of the instances of a measurement, and how many accesses of a process may wait. Their patience
+/// is endless.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) processes: u32,

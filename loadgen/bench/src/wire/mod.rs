@@ -18,8 +18,8 @@
 //!
 //! Only accesses are counted. On Attach the hello of each instance and the decision that ends it are sent and
 //! answered within the measured time: for each access the server handles two frames, the floor one. The unary
-//! calls do not report decisions. Creating the instances is not measured; dropping the finished ones is.
-//! When the clock has stopped, every instance is judged, and one that is not valid fails the run.
+//! calls do not report decisions. Creating the instances is not measured; dropping the finished ones is. When
+//! the clock has stopped, every instance is judged, and one that is not valid fails the run.
 //!
 //! Each turn has a fresh server. Each candidate is compared with its floor, with its like in memory or
 //! without TLS, and with etcd. `cost_us` is the processor time of all programs for each access (or

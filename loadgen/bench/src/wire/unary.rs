@@ -12,8 +12,7 @@ use crate::fixture::Fixture;
 use crate::workload::{Observation, is_last, proposal};
 
 /// Plays all instances of a fixture, `in_flight` at a time; in steps, if there are some for as many clients
-/// as play at a time.
-/// Returns the observations, by process and then by instance.
+/// as play at a time. Returns the observations, by process and then by instance.
 pub(crate) async fn play_all(
     fixture: &Fixture,
     in_flight: usize,
