@@ -43,14 +43,14 @@ fn schema() -> Json {
 }
 
 #[test]
-fn a_load_leaves_a_folder_and_its_first_line_is_the_verdict() {
+fn a_load_leaves_a_folder_and_says_first_what_held() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     let output = loadgen(folder, &QUICK, &["--seed", "7", "--history-sample", "1"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
     assert!(
-        shown.starts_with("verdict: valid: 60 of 60 started instances judged; the whole history of 60\n"),
+        shown.starts_with("ok: error_rate 0 % (limit 1 %)\ncorrectness: VALID (60 of 60)\n  60 judged by"),
         "{shown}"
     );
     assert!(text(&output.stderr).starts_with("seed 7\n"));
@@ -66,6 +66,8 @@ fn a_load_leaves_a_folder_and_its_first_line_is_the_verdict() {
     );
     let drawings: Vec<&str> = page.split("<svg id").skip(1).collect();
     assert_eq!(drawings.len(), 4);
+    assert!(page.contains("<p class=\"big\"><span>PASSED</span>"), "{page}");
+    assert!(page.contains("<p class=\"correctness good\">correct: 60 of 60 instances valid</p>"), "{page}");
     for drawing in drawings {
         let end = drawing.find("</svg>").unwrap() + "</svg>".len();
         let drawing = format!("<svg id{}", &drawing[..end]);
@@ -90,10 +92,12 @@ fn the_result_has_its_schema_and_agrees_with_histograms() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let told = text(&output.stderr);
     assert!(
-        told.contains("failed: read_p50 > 0ns: ") && told.contains("; FAILED: read_p50 > 0ns\n"),
+        told.contains("FAILED: read_p50 ") && told.contains(" (limit 0 us)\nok: error_rate 0 %"),
         "{told}"
     );
-    assert!(text(&output.stderr).contains("to repeat it: stickycas-loadgen load --"));
+    assert!(told.contains("to repeat it: stickycas-loadgen load --"), "{told}");
+    let page = fs::read_to_string(folder.join("here/report.html")).unwrap();
+    assert!(page.contains("<p class=\"big\"><span>FAILED</span> 1 of 2 conditions</p>"), "{page}");
     assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("here/result.json")).unwrap());
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
     let schema = schema();
@@ -173,7 +177,7 @@ fn an_interrupt_ends_it_early_and_shows_what_there_is() {
     assert_eq!(output.status.code(), Some(3));
     let shown = text(&output.stdout);
     assert!(
-        shown.starts_with("verdict: valid: ") && shown.contains("interrupted before its time"),
+        shown.contains("correctness: VALID (") && shown.contains("interrupted before its time"),
         "{shown}"
     );
     assert!(folder.join("runs/load-3/report.html").exists());
@@ -206,10 +210,8 @@ async fn a_mostly_refused_load_fails_and_says_so_first() {
         let output = out(&["--out", "refused", "--json"]);
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
         let told = text(&output.stderr);
-        let first = told.lines().find(|line| line.starts_with("verdict: ")).unwrap();
-        assert!(first.starts_with("verdict: valid: 3 of 60 started instances judged"), "{first}");
-        assert!(first.ends_with("; FAILED: error_rate > 0.01"), "{first}");
-        assert!(told.contains("failed: error_rate > 0.01: 0.9500"), "{told}");
+        let both = "FAILED: error_rate 95 % (limit 1 %)\ncorrectness: VALID (3 of 60; 57 not created)\n";
+        assert!(told.contains(both), "{told}");
         let json: Json = serde_json::from_slice(&output.stdout).unwrap();
         let schema = schema();
         assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
@@ -222,9 +224,9 @@ async fn a_mostly_refused_load_fails_and_says_so_first() {
         // Who expects refusals may say so, but not that nothing is measured.
         let expected = out(&["--max-errors", "1", "--out", "expected"]);
         assert_eq!(expected.status.code(), Some(4), "{expected:?}");
-        assert!(text(&expected.stdout).contains("; FAILED: instances < 1"), "{expected:?}");
+        assert!(text(&expected.stdout).starts_with("FAILED: no instance came to its end\n"), "{expected:?}");
         let own = text(&out(&["--fail-if", "errors > 60", "--out", "own"]).stdout);
-        assert!(own.contains("; FAILED: instances < 1"), "{own}");
+        assert!(own.starts_with("FAILED: no instance came to its end\n"), "{own}");
     })
     .await
     .unwrap();
@@ -333,10 +335,24 @@ fn a_search_for_the_limit_leaves_a_folder_with_its_probes() {
     let limit: Limit = serde_json::from_value(json).unwrap();
     assert_eq!(
         output.status.code(),
-        Some(if limit.rate.is_some() { 0 } else { 1 }),
+        Some(match (limit.rate, limit.is_settled()) {
+            (None, _) => 1,
+            (Some(_), false) => 4,
+            (Some(_), true) => 0,
+        }),
         "{}",
         text(&output.stderr)
     );
+    let told = text(&output.stderr);
+    assert!(told.contains("2 searches, some ") && told.contains("search 1 of 2, about "), "{told}");
+    // One search alone, in which every rate holds, settles on nothing.
+    let arguments = ["load", "--instances", "2", "--duration", "1s", "--rate", "1000", "--warm-up", "0s"];
+    let search =
+        ["--find-limit", "instance_p99 < 1h", "--repeats", "1", "--precision", "0.9", "--max-missed", "1"];
+    let open = loadgen(folder, &arguments, &search);
+    assert_eq!(open.status.code(), Some(4), "{}", text(&open.stderr));
+    let found = text(&open.stdout);
+    assert!(found.lines().next().unwrap().ends_with("/s (one search: no interval; NOT SETTLED)"), "{found}");
     assert_eq!(limit.verdict, Outcome::Valid);
     let kept = limit.probes.iter().filter(|probe| probe.held).count();
     assert!(kept < limit.probes.len() && limit.searches.len() <= 2, "{limit:?}");
@@ -359,7 +375,7 @@ fn instances_that_are_not_valid_are_kept_as_run_folders() {
     let output = loadgen(folder, &["load", "--profile", "over.toml"], &[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
-    assert!(shown.starts_with("verdict: outside: 20 of 20 started instances judged, 20 outside"), "{shown}");
+    assert!(shown.contains("\ncorrectness: BROKEN (20 of 20)\n"), "{shown}");
     assert!(shown.contains("strong validity"), "{shown}");
     let kept = fs::read_dir(folder.join("runs/over-4/instances")).unwrap().map(|entry| entry.unwrap().path());
     let (kept, seen): (Vec<_>, Vec<_>) = kept.partition(|path| path.is_dir());

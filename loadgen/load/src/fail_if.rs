@@ -13,9 +13,9 @@ pub struct FailIf {
     /// The figure that is compared.
     pub figure: Metric,
     /// Whether the condition holds above the value; else below it.
-    above: bool,
+    pub(crate) above: bool,
     /// The value: nanoseconds for a latency, else a number.
-    value: f64,
+    pub(crate) value: f64,
     /// As it was written.
     text: String,
 }

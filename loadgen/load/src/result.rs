@@ -160,6 +160,12 @@ impl LoadResult {
         }
     }
 
+    /// Whether a promise broke or a condition was not kept.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.verdict == Outcome::Violation || !self.failed.is_empty()
+    }
+
     /// By the verdict as for a run; not done if it was interrupted, failed if a condition was not kept.
     #[must_use]
     pub fn exit(&self) -> Exit {

@@ -133,18 +133,32 @@ impl VerdictCounts {
         self.instances() + self.not_created
     }
 
-    /// In words: how many of those that were started could be judged, and how many of these are not valid.
+    /// The verdict as people read it, with how many of those that were started it is of, and what is to be
+    /// said of the others: `VALID (3 of 60; 57 not created)`.
     #[must_use]
     pub fn line(&self) -> String {
-        let mut line = format!("{} of {} started instances judged", self.instances(), self.started());
-        for (count, what) in
-            [(self.violation, "violations"), (self.outside, "outside"), (self.unknown, "prove nothing")]
-        {
-            if count > 0 {
-                line += &format!(", {count} {what}");
-            }
+        let verdict = self.verdict();
+        let unknown = if self.unknown == 1 { "proves nothing" } else { "prove nothing" };
+        let counts = [
+            (self.violation, Outcome::Violation.title()),
+            (self.outside, Outcome::Outside.title()),
+            (if verdict == Outcome::Unknown { 0 } else { self.unknown }, unknown),
+            (self.not_created, "not created"),
+        ];
+        let others = counts.into_iter().filter(|(count, what)| *count > 0 && *what != verdict.title());
+        let others: String = others.map(|(count, what)| format!("; {count} {what}")).collect();
+        format!("{} ({} of {}{others})", verdict.title(), self.of(verdict), self.started())
+    }
+
+    /// How many were found so.
+    #[must_use]
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        match outcome {
+            Outcome::Valid => self.valid,
+            Outcome::Outside => self.outside,
+            Outcome::Violation => self.violation,
+            Outcome::Unknown => self.unknown,
         }
-        line
     }
 
     fn count(&mut self, outcome: Outcome) -> &mut u64 {
@@ -237,10 +251,11 @@ impl VerdictTally {
         if outcome == Outcome::Valid {
             return;
         }
+        let title = outcome.title();
         let by_history = record.iter().flat_map(|record| &record.verdict.reasons);
         for reason in finding.reasons.iter().chain(by_history) {
             if judged.reasons.len() < REASONS {
-                judged.reasons.push(format!("instance {number} (seed {seed}): {outcome}: {reason}"));
+                judged.reasons.push(format!("instance {number} (seed {seed}): {title}: {reason}"));
             }
         }
         let violation = outcome == Outcome::Violation;
@@ -296,7 +311,7 @@ mod tests {
             assert_eq!(tally.judged.verdict(), verdict);
         }
         assert_eq!(tally.judged.instances(), 5);
-        assert_eq!(tally.judged.reasons[1], "instance 3 (seed 7): outside: why");
+        assert_eq!(tally.judged.reasons[1], "instance 3 (seed 7): BROKEN: why");
     }
 
     #[test]
@@ -334,7 +349,7 @@ mod tests {
             ..VerdictCounts::default()
         });
         assert_eq!((one.valid, one.violation, one.histories), (7, 1, 3));
-        assert_eq!(one.line(), "9 of 15 started instances judged, 1 violations, 1 prove nothing");
+        assert_eq!(one.line(), "VIOLATION (1 of 15; 1 proves nothing; 6 not created)");
         assert_eq!(one.verdict(), Outcome::Violation);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -11,7 +11,7 @@ use stickycas_harness::host::open_files;
 use stickycas_harness::report::json;
 use stickycas_harness::run::{COORDINATOR, Identities, OwnServer, ServerHandle};
 use stickycas_load::engine::CutShort;
-use stickycas_load::limit::{self, LimitRequest, ProbeResult};
+use stickycas_load::limit::{self, LimitProgress, LimitRequest, Probe, ProbeResult};
 use stickycas_load::merge::read_result;
 use stickycas_load::profile::Flags;
 use stickycas_load::report::progress_view::ProgressView;
@@ -163,6 +163,9 @@ async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<Load
 
 /// Searches for the limit.
 fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<Exit> {
+    let first = profile.duration.unwrap_or_default();
+    tell(&report::limit::estimate(LimitProgress::before(profile, &args.limit), first));
+    let (begin, mut probes) = (Instant::now(), 0);
     let found = runtime.block_on(on_some_server(args, async |handle| {
         let probe = async |profile: Profile| {
             let loaded = put_on(handle, &profile).await?;
@@ -174,7 +177,12 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
             }
             Ok((!interrupted).then_some(ProbeResult { figures, judged }))
         };
-        limit::find(profile, &args.limit, probe, |probe| tell(&report::limit::line(probe))).await
+        let look = |probe: &Probe, at: LimitProgress| {
+            probes += 1;
+            tell(&report::limit::line(probe));
+            tell(&report::limit::progress(at, begin.elapsed() / probes));
+        };
+        limit::find(profile, &args.limit, probe, look).await
     }))?;
     let written = folder::write_limit(&found, &profile.name, args.out.as_deref());
     show_result(&report::limit::text(&found), args.json.then(|| json::text(&found)))?;
@@ -182,6 +190,7 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
     Ok(match Exit::of(found.verdict, None) {
         Exit::Done if found.interrupted => Exit::NotDone,
         Exit::Done if found.rate.is_none() => Exit::Failed,
+        Exit::Done if !found.is_settled() => Exit::Unknown,
         exit => exit,
     })
 }

@@ -111,7 +111,38 @@ pub struct Found {
     pub settled: bool,
 }
 
+/// How far a search for the limit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitProgress {
+    /// Which of its searches is under way, from 1.
+    pub search: u32,
+    /// How many there are.
+    pub searches: u32,
+    /// How many probes are likely to follow.
+    pub probes_left: u32,
+}
+
+impl LimitProgress {
+    /// Before the first probe.
+    #[must_use]
+    pub fn before(profile: &Profile, wanted: &LimitRequest) -> Self {
+        Self::of(&Search::new(rate_of(profile), FIRST_FACTOR, 1.0 + wanted.precision), 1, wanted)
+    }
+
+    fn of(search: &Search, number: u32, wanted: &LimitRequest) -> Self {
+        let later = Search::new(1.0, LATER_FACTOR, 1.0 + wanted.precision).tries_left();
+        let LimitRequest { repeats: searches, .. } = *wanted;
+        Self { search: number, searches, probes_left: search.tries_left() + (searches - number) * later }
+    }
+}
+
 impl Limit {
+    /// Whether every search that was asked for found a limit and settled on it.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.rate.is_some() && self.unsettled() == 0
+    }
+
     /// How many searches ended without having settled.
     #[must_use]
     pub fn unsettled(&self) -> usize {
@@ -129,7 +160,8 @@ pub struct ProbeResult {
 }
 
 /// Searches with this profile, whose rate is where it begins. `probe` puts the load of a profile on the
-/// server; `look` is told of each probe. Ends early when `probe` gives nothing: then with what there is.
+/// server; `look` is told of each probe, and what is left. Ends early when `probe` gives nothing: then with
+/// what there is.
 ///
 /// # Errors
 /// Those of `probe`.
@@ -137,7 +169,7 @@ pub async fn find<P>(
     profile: &Profile,
     wanted: &LimitRequest,
     mut probe: impl FnMut(Profile) -> P,
-    mut look: impl FnMut(&Probe),
+    mut look: impl FnMut(&Probe, LimitProgress),
 ) -> anyhow::Result<Limit>
 where
     P: Future<Output = anyhow::Result<Option<ProbeResult>>>,
@@ -157,8 +189,8 @@ where
             };
             let tried = judge(profile, wanted, repeat, rate, &probed);
             judged.merge(&probed.judged);
-            look(&tried);
             search.tell(rate, tried.held);
+            look(&tried, LimitProgress::of(&search, repeat, wanted));
             probes.push(tried);
         }
         let Some(held) = search.held() else { break };
@@ -291,7 +323,12 @@ mod tests {
                 judged: VerdictCounts { valid: 10, ..VerdictCounts::default() },
             })))
         };
-        let limit = find(&profile, &wanted, probe, |_| {}).await.unwrap();
+        let mut left = vec![LimitProgress::before(&profile, &wanted).probes_left];
+        let look = |_: &Probe, at: LimitProgress| left.push(at.probes_left);
+        let limit = find(&profile, &wanted, probe, look).await.unwrap();
+        // It is no promise, but its size is right, and it ends with nothing left.
+        let estimate = f64::from(left[0]) / limit.probes.len() as f64;
+        assert!((0.7..1.4).contains(&estimate) && left.last() == Some(&0), "{left:?}");
         assert_eq!((limit.searches.len(), limit.probes.len()), (3, probes), "{limit:?}");
         assert_eq!(limit.unsettled(), 0, "{limit:?}");
         let [low, high] = limit.between.unwrap();
@@ -323,7 +360,7 @@ mod tests {
                 let figures = Figures { rate: if holds { 20.0 } else { 1.0 }, counts, ..Figures::default() };
                 std::future::ready(Ok(Some(ProbeResult { figures, judged: VerdictCounts::default() })))
             };
-            let limit = find(&profile, &wanted, probe, |_| {}).await.unwrap();
+            let limit = find(&profile, &wanted, probe, |_, _| {}).await.unwrap();
             let [low, high] = limit.between.unwrap();
             held += u32::from((low..=high).contains(&1_000.0));
         }
@@ -360,7 +397,7 @@ mod tests {
         };
         let nothing = || ProbeResult { figures: Figures::default(), judged: VerdictCounts::default() };
         let limit =
-            find(&profile, &wanted, |_| std::future::ready(Ok(Some(nothing()))), |_| {}).await.unwrap();
+            find(&profile, &wanted, |_| std::future::ready(Ok(Some(nothing()))), |_, _| {}).await.unwrap();
         assert_eq!((limit.rate, limit.searches.len()), (None, 0));
         assert_eq!(limit.probes[0].broke, ["not instance_p99 < 5ms", "instances < 1"]);
     }

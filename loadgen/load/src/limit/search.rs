@@ -10,6 +10,8 @@
 const MOST_TRIES: u32 = 40;
 /// By which factor at most a search leaves ends that it had found once, which were near.
 const NEAR_FACTOR: f64 = 1.2;
+/// By so many steps of its factor a search is expected to raise its first rate.
+const FIRST_STEPS: i32 = 2;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +71,23 @@ impl Search {
             (Some(low), Some(high)) if !self.is_near(low, high) => Some((low.rate * high.rate).sqrt()),
             (Some(low), Some(high)) => [low, high].iter().find(|end| !end.confirmed).map(|end| end.rate),
         }
+    }
+
+    /// How many rates it will still try, if the limit is where it is most likely to be and no rate now holds
+    /// and now does not.
+    #[must_use]
+    pub fn tries_left(&self) -> u32 {
+        let limit = match (self.low, self.high) {
+            (None, None) => self.start * self.factor.powi(FIRST_STEPS),
+            (Some(low), None) => low.rate * self.factor.sqrt(),
+            (None, Some(high)) => high.rate / self.factor.sqrt(),
+            (Some(low), Some(high)) => (low.rate * high.rate).sqrt(),
+        };
+        let mut rest = self.clone();
+        while let Some(rate) = rest.next() {
+            rest.tell(rate, rate < limit);
+        }
+        rest.tries - self.tries
     }
 
     fn is_near(&self, low: End, high: End) -> bool {
@@ -149,6 +168,19 @@ mod tests {
             assert!(held < limit && failed >= limit && failed / held <= 1.05, "{search:?}");
             assert!(search.is_settled(), "{search:?}");
         }
+    }
+
+    #[test]
+    fn a_search_knows_how_many_tries_are_left() {
+        let mut search = Search::new(100.0, 2.0, 1.05);
+        let expected = search.tries_left();
+        let mut tries = 0;
+        while let Some(rate) = search.next() {
+            // The limit is about where it expects it.
+            search.tell(rate, rate < 390.0);
+            tries += 1;
+        }
+        assert_eq!((tries, search.tries_left()), (expected, 0));
     }
 
     #[test]

@@ -6,9 +6,9 @@ use stickycas_harness::report::html::document::Document;
 use stickycas_harness::report::html::figure::{Figure, Table};
 use stickycas_model::judge::Outcome;
 
-use super::limit::{doubts, line as told, text};
-use super::page::{FRAME, header, linear, logarithmic, profiles};
-use super::table::time;
+use super::limit::{doubts, line as told, rate, text};
+use super::page::{FRAME, correctness, header, linear, logarithmic, profiles};
+use super::words::time;
 use crate::limit::{Limit, Probe};
 
 /// The series of the probes that held and of those that did not, in the figure of the search.
@@ -21,11 +21,17 @@ pub(super) fn page(limit: &Limit, name: &str) -> String {
         (_, Some(_)) if doubts(limit).is_empty() => "verdict good",
         _ => "verdict none",
     };
+    let found = rate(limit);
+    let (number, worth) = match limit.rate {
+        Some(_) => found.split_once(' ').unwrap_or((&found, "")),
+        None => ("NO LIMIT", found.as_str()),
+    };
+    let headline = html! { span { (number) } " " (worth) };
     let figures = [latencies(limit), course(limit)];
     Document {
         kind: "limit",
         name,
-        header: header(class, &text(limit)),
+        header: header(class, &headline, &correctness(&limit.judged), &text(limit)),
         main: html! {
             section {
                 h2 { "The search" }

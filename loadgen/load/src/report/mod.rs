@@ -6,6 +6,7 @@
 //! | `folder` | everything, in a folder |
 //! | `page` | for people, with plots |
 //! | `progress_view` | how it stands while it runs |
+//! | `words` | times, numbers, conditions and the outcome in words |
 //! | `limit`, `limit_page` | a search for the limit in words; for people, with plots |
 
 pub mod folder;
@@ -14,3 +15,4 @@ mod limit_page;
 mod page;
 pub mod progress_view;
 pub mod table;
+mod words;

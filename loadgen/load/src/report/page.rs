@@ -3,6 +3,7 @@
 
 use maud::{Markup, html};
 use stickycas_harness::command_line::quoted;
+use stickycas_harness::exit::Exit;
 use stickycas_harness::report::html::chart::{
     Frame, Scale, Series, Tick, bottom_axis, left_axis, line, mark,
 };
@@ -11,10 +12,12 @@ use stickycas_harness::report::html::figure::{Figure, Table, again};
 use stickycas_model::judge::Outcome;
 
 use super::table::plain;
+use super::words::outcome;
 use crate::Measurement;
 use crate::figures::answered;
 use crate::measure::Measure;
 use crate::recorder::Second;
+use crate::verdicts::VerdictCounts;
 
 pub(super) const FRAME: Frame = Figure::FRAME;
 /// Shorter rows have no rate in the plot, unless all are.
@@ -30,16 +33,18 @@ const QUANTILES: [(f64, &str); 6] =
 
 pub(super) fn page(measured: &Measurement) -> String {
     let result = &measured.result;
-    let class = match (result.verdict, result.failed.is_empty()) {
-        (Outcome::Valid, true) => "verdict good",
-        (Outcome::Violation, _) | (_, false) => "verdict bad",
+    let (word, about) = outcome(result);
+    let class = match result.exit() {
+        _ if result.has_failed() => "verdict bad",
+        Exit::Done => "verdict good",
         _ => "verdict none",
     };
+    let headline = html! { span { (word) } " " (about) };
     let figures = [rate(measured), latency(measured), curve(measured), in_flight(measured)];
     Document {
         kind: "load",
         name: &result.name,
-        header: header(class, &plain(result)),
+        header: header(class, &headline, &correctness(&result.judged), &plain(result)),
         main: html! {
             section {
                 h2 { "Over time" }
@@ -58,13 +63,24 @@ pub(super) fn page(measured: &Measurement) -> String {
     .into_string()
 }
 
-/// The report for people, its first line large.
-pub(super) fn header(class: &str, report: &str) -> Markup {
-    let (first, rest) = report.split_once('\n').unwrap_or((report, ""));
+/// What it comes to, large; what its instances show; the report for people.
+pub(super) fn header(class: &str, headline: &Markup, correctness: &Markup, report: &str) -> Markup {
     html! {
-        div class=(class) { p class="big" { (first) } }
-        div class="scroll" tabindex="0" { pre { code { (rest) } } }
+        div class=(class) { p class="big" { (headline) } (correctness) }
+        div class="scroll" tabindex="0" { pre { code { (report) } } }
     }
+}
+
+/// What the instances show, in the colour of that.
+pub(super) fn correctness(judged: &VerdictCounts) -> Markup {
+    let (class, says) = match judged.verdict() {
+        Outcome::Valid => {
+            ("good", format!("correct: {} of {} instances valid", judged.valid, judged.started()))
+        }
+        Outcome::Violation => ("bad", format!("correctness: {}", judged.line())),
+        Outcome::Outside | Outcome::Unknown => ("none", format!("correctness: {}", judged.line())),
+    };
+    html! { p class={ "correctness " (class) } { (says) } }
 }
 
 /// The profiles as they were run.

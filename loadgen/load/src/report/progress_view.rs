@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use stickycas_harness::progress;
 
-use super::table::time;
+use super::words::time_or_none;
 use crate::engine::LoadProgress;
 use crate::figures::{Latency, answered};
 use crate::measure::Measure;
@@ -64,12 +64,13 @@ impl ProgressView {
         if second.second <= self.warm_up.as_secs_f64() + second.length / 2.0 {
             return ["warming up".to_owned(), in_flight].into_iter().chain(phase).collect();
         }
-        let Second { done, accesses, length, p50_ms, p99_ms, max_ms, .. } = *second;
+        let Second { done, accesses, length, p50_ms, p99_ms, .. } = *second;
         let rate = |count: u64, of: &str| format!("{:.0} {of}/s", count as f64 / length);
         let missed = second.late + second.dropped;
         let missed = (missed > 0).then(|| format!("{missed} missed"));
-        let points = [("p50", p50_ms), ("p99", p99_ms), ("max", max_ms)];
-        let points = points.map(|(name, millis)| format!("{name} {}", time(millis * 1e6)));
+        let points = [("p50", p50_ms), ("p99", p99_ms)];
+        let nanos = |millis: f64| (done > 0).then_some(millis * 1e6);
+        let points = points.map(|(name, millis)| format!("{name} {}", time_or_none(nanos(millis))));
         let rates = [rate(done, "instances"), rate(accesses, "accesses"), in_flight];
         rates.into_iter().chain(phase).chain(missed).chain(points).collect()
     }
@@ -85,10 +86,11 @@ impl Drop for ProgressView {
 
 /// The latencies and the verdicts of everything until now.
 fn until_now(progress: &LoadProgress<'_>) -> Vec<String> {
-    let Latency { p50, p90, p99, p999, max, .. } =
+    let Latency { count, p50, p90, p99, p999, max, .. } =
         Latency::of(&answered(&progress.recorder.histograms, Measure::Instance));
     let points = [("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p999), ("max", max)];
-    let points = points.map(|(name, nanos)| format!("{name} {}", time(nanos as f64)));
+    let nanos = |nanos: u64| (count > 0).then_some(nanos as f64);
+    let points = points.map(|(name, point)| format!("{name} {}", time_or_none(nanos(point))));
     std::iter::once("all".to_owned()).chain(points).chain([progress.judged.line()]).collect()
 }
 

@@ -1,73 +1,101 @@
-//! The result of a load for people: the verdict first, then rates, latencies, and what went wrong.
+//! The result of a load for people: whether it passed and whether its instances were correct, then rates,
+//! latencies, and what went wrong.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use comfy_table::{LineStyle, TableStyle};
 use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::judge::Outcome;
 use stickycas_proto::v1::RefusalReason;
 
+use super::words::{condition, cure_of_missed, time, value};
 use crate::baseline::Comparison;
-use crate::fail_if::Checked;
 use crate::figures::{Counts, Latency, Metric, Row};
 use crate::measure::{OperationOutcome, Party};
 use crate::result::LoadResult;
 
+/// The styles of what passed, what failed, and what is neither.
+struct Styles {
+    good: Style,
+    bad: Style,
+    neither: Style,
+}
+
 /// The result with colours.
 #[must_use]
 pub fn coloured(result: &LoadResult) -> String {
-    let colour = match result.verdict {
-        Outcome::Valid => AnsiColor::Green,
-        Outcome::Outside | Outcome::Unknown => AnsiColor::Yellow,
-        Outcome::Violation => AnsiColor::Red,
-    };
-    write(result, Style::new().bold().fg_color(Some(colour.into())))
+    let bold = |colour: AnsiColor| Style::new().bold().fg_color(Some(colour.into()));
+    write(
+        result,
+        &Styles { good: bold(AnsiColor::Green), bad: bold(AnsiColor::Red), neither: bold(AnsiColor::Yellow) },
+    )
 }
 
 /// The result without colours.
 #[must_use]
 pub fn plain(result: &LoadResult) -> String {
-    write(result, Style::new())
+    write(result, &Styles { good: Style::new(), bad: Style::new(), neither: Style::new() })
 }
 
-fn write(result: &LoadResult, emphasis: Style) -> String {
+fn write(result: &LoadResult, styles: &Styles) -> String {
     let mut text = String::new();
-    let written = verdict(&mut text, result, emphasis)
+    let written = outcome(&mut text, result, styles)
+        .and_then(|()| setting(&mut text, result))
         .and_then(|()| rates(&mut text, result))
         .and_then(|()| latencies(&mut text, result))
         .and_then(|()| failures(&mut text, result))
-        .and_then(|()| baseline(&mut text, result))
-        .and_then(|()| conditions(&mut text, result));
+        .and_then(|()| baseline(&mut text, result));
     written.expect("writing to a string does not fail");
     text
 }
 
-fn verdict(text: &mut String, result: &LoadResult, emphasis: Style) -> std::fmt::Result {
-    let judged = &result.judged;
-    write!(text, "verdict: {emphasis}{}{emphasis:#}: {}", result.verdict, judged.line())?;
-    write!(text, "; the whole history of {}", judged.histories)?;
-    if judged.histories_lost > 0 {
-        write!(text, ", {} histories lost", judged.histories_lost)?;
+/// The conditions that failed the load, those that did not, and what its instances show; a promise that broke
+/// comes before them.
+fn outcome(
+    text: &mut String,
+    result: &LoadResult,
+    Styles { good, bad, neither }: &Styles,
+) -> std::fmt::Result {
+    let is_violation = result.verdict == Outcome::Violation;
+    if is_violation {
+        correctness(text, result, bad)?;
     }
-    let failed: Vec<&str> = result.failed.iter().map(|failed| failed.condition.as_str()).collect();
-    if !failed.is_empty() {
-        write!(text, "; FAILED: {}", failed.join(", "))?;
+    for failed in &result.failed {
+        writeln!(text, "{bad}FAILED{bad:#}: {}", condition(failed))?;
+        if failed.condition.starts_with(&Metric::Missed.to_string()) {
+            writeln!(text, "  {}", cure_of_missed(&result.figures.counts))?;
+        }
     }
-    writeln!(text)?;
-    judged.reasons.iter().try_for_each(|reason| writeln!(text, "  - {reason}"))?;
-    result.warnings.iter().try_for_each(|warning| writeln!(text, "warning: {warning}"))?;
-    writeln!(text, "{} (seed {}), began {}", result.name, result.seed, result.began)?;
-    for host in &result.hosts {
-        writeln!(text, "{}", host.line())?;
+    for passed in &result.passed {
+        writeln!(text, "{good}ok{good:#}: {}", condition(passed))?;
     }
-    for server in &result.servers {
-        writeln!(text, "server: {}", server.line())?;
-    }
+    match result.verdict {
+        Outcome::Violation => Ok(()),
+        Outcome::Valid => correctness(text, result, good),
+        Outcome::Outside | Outcome::Unknown => correctness(text, result, neither),
+    }?;
     if let Some(why) = &result.cut_short {
-        writeln!(text, "{why} before its time")?;
+        writeln!(text, "{neither}{why}{neither:#} before its time")?;
     }
-    Ok(())
+    result.warnings.iter().try_for_each(|warning| writeln!(text, "warning: {warning}"))
+}
+
+fn correctness(text: &mut String, result: &LoadResult, style: &Style) -> std::fmt::Result {
+    let judged = &result.judged;
+    writeln!(text, "correctness: {style}{}{style:#}", judged.line())?;
+    if judged.histories + judged.histories_lost > 0 {
+        write!(text, "  {} judged by the server's whole history", judged.histories)?;
+        let lost = judged.histories_lost;
+        writeln!(text, "{}", if lost > 0 { format!("; {lost} histories lost") } else { String::new() })?;
+    }
+    judged.reasons.iter().try_for_each(|reason| writeln!(text, "  - {reason}"))
+}
+
+fn setting(text: &mut String, result: &LoadResult) -> std::fmt::Result {
+    writeln!(text, "{} (seed {}), began {}", result.name, result.seed, result.began)?;
+    result.hosts.iter().try_for_each(|host| writeln!(text, "{}", host.line()))?;
+    result.servers.iter().try_for_each(|server| writeln!(text, "server: {}", server.line()))
 }
 
 fn rates(text: &mut String, result: &LoadResult) -> std::fmt::Result {
@@ -91,17 +119,19 @@ fn latencies(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     if rows.is_empty() {
         return writeln!(text, "nothing was measured");
     }
-    let mut table = grid(["latency", "ended", "count", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
+    let mut table = grid(["latency", "count", "p50", "p90", "p99", "p99.9", "max"]);
+    // Without lines around its columns it fits into 80 characters.
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}')));
     for Row { label, latency } in rows {
-        let of = match label.party {
-            Party::Correct => label.measure.name().to_owned(),
-            Party::Byzantine => format!("{} (Byzantine)", label.measure.name()),
-        };
-        let Latency { count, p50, p90, p99, p999, p9999, max, .. } = *latency;
-        let points = [p50, p90, p99, p999, p9999, max].map(|nanos| time(nanos as f64));
-        table.add_row([of, label.ended.to_string(), count.to_string()].into_iter().chain(points));
+        let by = if label.party == Party::Byzantine { "Byzantine " } else { "" };
+        let how =
+            if label.ended == OperationOutcome::Done { String::new() } else { format!(" {}", label.ended) };
+        let Latency { count, p50, p90, p99, p999, max, .. } = *latency;
+        let points = [p50, p90, p99, p999, max].map(|nanos| time(nanos as f64));
+        let first = [format!("{by}{}{how}", label.measure.name()), count.to_string()];
+        table.add_row(first.into_iter().chain(points));
     }
-    align_right(&mut table, 2..9);
+    align_right(&mut table, 1..7);
     writeln!(text, "{table}")
 }
 
@@ -150,61 +180,82 @@ fn baseline(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     for Comparison { figure, before, now, worse } in &result.baseline {
         let change = if *before > 0.0 { 100.0 * (now / before - 1.0) } else { 0.0 };
         let says = if *worse { ", worse" } else { "" };
-        writeln!(
-            text,
-            "baseline: {figure} {} -> {} ({change:+.1} %{says})",
-            shown(figure, *before),
-            shown(figure, *now)
-        )?;
+        let shown = |of: f64| figure.parse().map_or_else(|()| of.to_string(), |figure| value(figure, of));
+        writeln!(text, "baseline: {figure} {} -> {} ({change:+.1} %{says})", shown(*before), shown(*now))?;
     }
     Ok(())
-}
-
-fn conditions(text: &mut String, result: &LoadResult) -> std::fmt::Result {
-    let shown = |Checked { condition, value }: &Checked| {
-        let name = condition.split(['<', '>', ' ']).next().unwrap_or_default();
-        value.map_or_else(|| "nothing was measured".to_owned(), |value| shown(name, value))
-    };
-    for failed in &result.failed {
-        writeln!(text, "failed: {}: {}", failed.condition, shown(failed))?;
-    }
-    for passed in &result.passed {
-        writeln!(text, "passed: not {}: {}", passed.condition, shown(passed))?;
-    }
-    Ok(())
-}
-
-/// The value of the figure with this name for people.
-fn shown(figure: &str, value: f64) -> String {
-    let is_latency = figure.parse().is_ok_and(Metric::is_latency);
-    if is_latency { time(value) } else { number(value) }
-}
-
-/// Nanoseconds for people.
-#[must_use]
-pub fn time(nanos: f64) -> String {
-    let duration = Duration::from_nanos(nanos.max(0.0) as u64);
-    match nanos {
-        ..1e6 => format!("{:.0} us", nanos / 1e3),
-        ..1e8 => format!("{:.2} ms", nanos / 1e6),
-        ..1e9 => format!("{:.0} ms", nanos / 1e6),
-        _ => format!("{:.2} s", duration.as_secs_f64()),
-    }
-}
-
-/// A count or a share for people.
-fn number(number: f64) -> String {
-    if number.fract() == 0.0 || number >= 1000.0 { format!("{number:.0}") } else { format!("{number:.4}") }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::figures::Figures;
+    use crate::measure::{Histograms, Label, Measure, Messages, empty};
+    use crate::profile::{Flags, Profile};
+    use crate::recorder::Recorder;
+    use crate::verdicts::VerdictCounts;
+    use crate::{LoadOutcome, Measurement};
+
+    /// A load with these starts, of which all ended well.
+    fn result(planned: u64, late: u64) -> LoadResult {
+        let profile = Profile::load(None, &Flags::of(&[("rate", "30"), ("seed", "1")])).unwrap();
+        let mut histograms = Histograms::new();
+        let correct = Measure::ALL.map(|measure| Label::own(measure, OperationOutcome::Done));
+        let append = |party, ended| Label { measure: Measure::Append, party, ended };
+        let longest = [Party::Correct, Party::Byzantine].map(|party| append(party, OperationOutcome::Limit));
+        for label in correct.into_iter().chain(longest) {
+            let histogram = histograms.entry(label).or_insert_with(empty);
+            histogram.record_n(99_940_000, 12_345_678).unwrap();
+        }
+        let counts = Counts { planned, late, ..Counts::default() };
+        let loaded = LoadOutcome {
+            figures: Figures::of(&histograms, counts, 10.0, (planned, 0)),
+            recorder: Recorder::new(SystemTime::UNIX_EPOCH),
+            judged: VerdictCounts { valid: planned, ..VerdictCounts::default() },
+            messages: Messages::new(),
+            evidence: Vec::new(),
+            server: None,
+            cut_short: None,
+        };
+        Measurement::of(&profile, loaded, None).result
+    }
+
+    fn first_lines(result: &LoadResult, lines: usize) -> Vec<String> {
+        plain(result).lines().take(lines).map(str::to_owned).collect()
+    }
 
     #[test]
-    fn times_have_as_many_digits_as_say_something() {
-        let shown = [850.0, 12_345.0, 1_234_567.0, 345_678_901.0, 12_345_678_901.0].map(time);
-        assert_eq!(shown, ["1 us", "12 us", "1.23 ms", "346 ms", "12.35 s"]);
-        assert_eq!([3.0, 0.0123].map(number), ["3", "0.0123"]);
+    fn a_failed_load_says_so_first_and_correctness_second() {
+        let expected = [
+            "FAILED: missed_rate 16.4 % (limit 1 %)",
+            "  the generator was late, not the server: run fewer programs beside it, or --late-after 50ms",
+            "ok: error_rate 0 % (limit 1 %)",
+            "correctness: VALID (360 of 360)",
+        ];
+        assert_eq!(first_lines(&result(360, 59), 4), expected);
+        let passed = ["ok: error_rate 0 % (limit 1 %)", "ok: missed_rate 0 % (limit 1 %)"];
+        assert_eq!(first_lines(&result(360, 0), 2), passed);
+    }
+
+    #[test]
+    fn a_broken_promise_comes_before_every_condition() {
+        let mut result = result(360, 59);
+        result.judged.violation = 2;
+        result.judged.reasons = vec!["instance 3: why".to_owned()];
+        result.verdict = result.judged.verdict();
+        let expected = ["correctness: VIOLATION (2 of 362)", "  - instance 3: why"];
+        assert_eq!(first_lines(&result, 2), expected);
+        assert!(first_lines(&result, 3)[2].starts_with("FAILED: missed_rate"));
+    }
+
+    #[test]
+    fn the_table_fits_into_80_columns() {
+        let text = plain(&result(10, 0));
+        let is_of_table = |line: &&str| line.contains('\u{2500}') || line.ends_with(" ms ");
+        let rows: Vec<&str> = text.lines().filter(is_of_table).collect();
+        assert!(rows.len() > 8, "{text}");
+        rows.iter().for_each(|row| assert!((70..=80).contains(&row.chars().count()), "{row}"));
     }
 }
