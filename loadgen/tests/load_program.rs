@@ -199,6 +199,27 @@ async fn a_server_elsewhere_is_loaded_by_its_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_no_instance_can_begin_ends_at_once() {
+    let server = OwnServer::start().await.unwrap();
+    let url = server.url().to_owned();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().to_owned();
+    tokio::task::spawn_blocking(move || {
+        let endless = ["load", "--server", &url, "--coordinator", "somebody", "--duration", "1h"];
+        for more in [&[][..], &["--rate", "50"], &["--find-limit", "instance_p99 < 1s"]] {
+            let output = loadgen(&folder, &endless, more);
+            assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+            let told = text(&output.stderr);
+            assert!(told.contains("no instance can be created: NOT_COORDINATOR: "), "{told}");
+            assert!(told.contains("start the server with --coordinator somebody"), "{told}");
+        }
+        assert!(!folder.join("runs").exists(), "there is no result");
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mostly_refused_load_fails_and_says_so_first() {
     let server =
         OwnServer::start_with(Limits { instances_per_creator: 3, ..Limits::default() }).await.unwrap();

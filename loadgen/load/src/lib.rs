@@ -41,6 +41,6 @@ pub mod result;
 pub mod server;
 pub mod verdicts;
 
-pub use self::engine::{LoadOutcome, LoadProgress, run};
+pub use self::engine::{LoadOutcome, LoadProgress, run, run_at};
 pub use self::profile::Profile;
 pub use self::result::{LoadResult, Measurement};

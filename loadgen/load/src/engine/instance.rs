@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
@@ -42,10 +43,14 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
     let created = create(engine, number, &drawn, measured).await;
     match created {
         Ok(instance) => {
+            engine.has_created.store(true, Ordering::Relaxed);
             let state = InstanceState::new(number, instance, drawn, measured);
             play(engine, state, Start { planned, begun }).await;
         }
         Err(ended) => {
+            if let OperationOutcome::Refused(reason) = ended {
+                engine.not_created(reason);
+            }
             engine.tally().judged.not_created += 1;
             Start { planned, begun }.ended(engine, number, measured, ended, Instant::now());
             hold_back(engine, ended).await;

@@ -20,16 +20,18 @@ mod run;
 mod stream;
 mod unary;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use stickycas_client::{Client, Error};
+use stickycas_proto::v1::RefusalReason;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::client_pool::ClientPool;
-pub use self::run::{CutShort, LoadOutcome, LoadProgress, run};
+pub use self::run::{CutShort, LoadOutcome, LoadProgress, run, run_at};
 use crate::measure::{Label, Measure, Meter, OperationOutcome, record};
 use crate::profile::{Open, Pacing, Profile};
 use crate::recorder::Starts;
@@ -69,6 +71,12 @@ struct Engine {
     tally: Mutex<VerdictTally>,
     /// Whether everything is to end now.
     cut: CancellationToken,
+    /// Whether an instance has been created.
+    has_created: AtomicBool,
+    /// Why none ever will be.
+    impossible: OnceLock<RefusalReason>,
+    /// Whether there is such a reason.
+    is_impossible: CancellationToken,
 }
 
 impl Engine {
@@ -87,6 +95,17 @@ impl Engine {
             self.starts().late += u64::from(lag > *late_after);
             let label = Label::own(Measure::StartLag, OperationOutcome::Done);
             record(&mut self.shared.meter.shard(0), label, lag);
+        }
+    }
+
+    /// No instance was created, for this reason. If it is one that will not pass, and none was created
+    /// before, the load ends.
+    fn not_created(&self, reason: RefusalReason) {
+        use RefusalReason::{BadParameters, Malformed, NoIdentity, NotCoordinator};
+        let stays = matches!(reason, BadParameters | Malformed | NoIdentity | NotCoordinator);
+        if stays && !self.has_created.load(Ordering::Relaxed) {
+            self.impossible.get_or_init(|| reason);
+            self.is_impossible.cancel();
         }
     }
 

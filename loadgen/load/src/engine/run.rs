@@ -1,13 +1,16 @@
 //! The course of a load: instances begin and end; those that are left at last are cut off.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 use stickycas_harness::run::ServerHandle;
+use stickycas_proto::v1::RefusalReason;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -15,7 +18,7 @@ use super::client_pool::ClientPool;
 use super::pacer::Pacer;
 use super::{Engine, Shared, instance, until};
 use crate::figures::{Counts, Figures};
-use crate::measure::{Messages, Meter};
+use crate::measure::{Messages, Meter, OperationOutcome};
 use crate::profile::{Pacing, Profile};
 use crate::recorder::{Recorder, Starts};
 use crate::server::{Observer, ServerSide};
@@ -81,10 +84,25 @@ pub struct LoadProgress<'a> {
 /// shown how far it is.
 ///
 /// # Errors
-/// If not all principals can connect. Whatever happens afterwards is a result.
+/// If not all principals can connect, or no instance can be created whatever is tried. Whatever else happens
+/// is a result.
 pub async fn run(
     handle: &ServerHandle,
     profile: &Profile,
+    stop: impl Future<Output = ()>,
+    look: impl FnMut(&LoadProgress<'_>),
+) -> anyhow::Result<LoadOutcome> {
+    run_at(handle, profile, None, stop, look).await
+}
+
+/// The same, from this moment on, until which everybody has connected.
+///
+/// # Errors
+/// The same; and if that moment has passed, or `stop` resolves before it.
+pub async fn run_at(
+    handle: &ServerHandle,
+    profile: &Profile,
+    begin: Option<SystemTime>,
     stop: impl Future<Output = ()>,
     mut look: impl FnMut(&LoadProgress<'_>),
 ) -> anyhow::Result<LoadOutcome> {
@@ -92,6 +110,10 @@ pub async fn run(
     let shared = Arc::new(Shared { meter: Meter::new(shards), stall: *profile.load.stall });
     let client_pool = ClientPool::gather(handle, profile, &shared).await?;
     let observer = Observer::begin(handle.client().clone()).await;
+    let mut stop = std::pin::pin!(stop);
+    if let Some(begin) = begin {
+        wait_until(begin, &mut stop).await?;
+    }
     let engine = Arc::new(Engine {
         profile: profile.clone(),
         shared: Arc::clone(&shared),
@@ -102,6 +124,9 @@ pub async fn run(
         starts: Mutex::default(),
         tally: Mutex::default(),
         cut: CancellationToken::new(),
+        has_created: AtomicBool::new(false),
+        impossible: OnceLock::new(),
+        is_impossible: CancellationToken::new(),
     });
     let mut recorder = Recorder::new(SystemTime::now());
     let meter = &shared.meter;
@@ -111,6 +136,9 @@ pub async fn run(
         look(&LoadProgress { recorder: &recorder, judged, phase: meter.last_phase() });
     })
     .await;
+    if let Some(reason) = engine.impossible.get() {
+        return Err(impossible(*reason, &meter.messages(), handle.client().principal()));
+    }
     let Starts { planned, late, dropped } = *engine.starts();
     let counts = Counts { planned, late, dropped, ..Counts::default() };
     let figures = Figures::of(&recorder.histograms, counts, seconds, meter.counted());
@@ -118,6 +146,36 @@ pub async fn run(
     let (recorder, messages) = (recorder.finished(), meter.messages());
     let server = observer.end().await;
     Ok(LoadOutcome { recorder, figures, judged, messages, evidence, server, cut_short })
+}
+
+/// Waits until this moment by the clock on the wall, which may be set meanwhile.
+async fn wait_until(begin: SystemTime, stop: &mut (impl Future<Output = ()> + Unpin)) -> anyhow::Result<()> {
+    let left = || begin.duration_since(SystemTime::now()).ok().filter(|left| !left.is_zero());
+    if left().is_none() {
+        let when = humantime::format_rfc3339_millis(begin);
+        bail!("everybody was connected only after {when}, when it was to begin: give a later time");
+    }
+    while let Some(left) = left() {
+        tokio::select! {
+            () = sleep(left.min(SECOND)) => {}
+            () = &mut *stop => bail!("interrupted before it began"),
+        }
+    }
+    Ok(())
+}
+
+/// The error of a load of which no instance can be created, with the cure.
+fn impossible(reason: RefusalReason, messages: &Messages, coordinator: &str) -> anyhow::Error {
+    let said = messages.get(&OperationOutcome::Refused(reason)).map_or("", String::as_str);
+    let cure = match reason {
+        RefusalReason::NotCoordinator => format!(
+            "start the server with --coordinator {coordinator}, or give a principal that may create instances as \
+             --coordinator"
+        ),
+        RefusalReason::NoIdentity => "give --credentials DIR of principals that the server knows".to_owned(),
+        _ => "change [instance] of the profile".to_owned(),
+    };
+    anyhow!("no instance can be created: {}: {said}: {cure}", reason.name())
 }
 
 /// Instances begin until there are enough, and end within the time for that. Returns for how many seconds
@@ -134,6 +192,8 @@ async fn course(
         tokio::select! {
             () = stop => CutShort::Interrupted,
             () = until(hard_stop) => CutShort::HardStop,
+            // An error then, and no result.
+            () = engine.is_impossible.cancelled() => CutShort::HardStop,
         }
     });
     let mut ticks = interval_at(engine.start + SECOND, SECOND);
