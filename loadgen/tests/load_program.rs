@@ -5,9 +5,11 @@
 mod json_schema;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -217,6 +219,85 @@ async fn a_load_that_no_instance_can_begin_ends_at_once() {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn generators_that_begin_together_are_merged() {
+    let server = OwnServer::start().await.unwrap();
+    let url = server.url().to_owned();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().to_owned();
+    tokio::task::spawn_blocking(move || {
+        let begin = SystemTime::now() + Duration::from_secs(5);
+        let at = humantime::format_rfc3339_millis(begin).to_string();
+        let generators = ["a", "b"].map(|name| {
+            let prefix = format!("load.principal_prefix={name}");
+            let arguments = ["load", "--server", &url, "--set", &prefix, "--out", name, "--start-at", &at];
+            let more = ["--duration", "2s", "--warm-up", "0s", "--in-flight", "2"];
+            let mut child = command(&folder, &[&arguments[..], &more].concat());
+            child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        });
+        for generator in generators {
+            let output = generator.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        }
+        let merged = loadgen(&folder, &["report", "merge", "a", "b", "--out", "both", "--json"], &[]);
+        assert_eq!(merged.status.code(), Some(0), "{}", text(&merged.stderr));
+        let both: LoadResult = serde_json::from_slice(&merged.stdout).unwrap();
+        assert_eq!(both.hosts.len(), 2);
+        assert!(humantime::parse_rfc3339(&both.began).unwrap() >= begin, "{}", both.began);
+        let passed = loadgen(&folder, &["load", "--start-at", "2020-01-31T12:00:00Z"], &[]);
+        assert_eq!(passed.status.code(), Some(2));
+        assert!(text(&passed.stderr).contains("this time has passed"), "{}", text(&passed.stderr));
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn a_line_of_json_for_each_second_has_the_keys_of_the_page() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let output = loadgen(folder, &QUICK, &["--json-lines", "-"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("correctness: VALID (60 of 60)"), "{}", text(&output.stderr));
+    let lines: Vec<Json> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|line| line["done"].as_u64().unwrap()).sum::<u64>(), 60);
+    assert_eq!(lines.last().unwrap()["valid"], 60);
+    let (_, page) = include_str!("../../docs/use/files.md").split_once("## `--json-lines`").unwrap();
+    for key in lines[0].as_object().unwrap().keys() {
+        assert!(page.contains(&format!("`{key}`")), "{key}");
+    }
+    let kept = loadgen(folder, &QUICK, &["--json-lines", "lines", "--out", "kept"]);
+    assert!(text(&kept.stdout).contains("correctness: VALID (60 of 60)"), "{}", text(&kept.stdout));
+    let kept = fs::read_to_string(folder.join("lines")).unwrap();
+    assert!(kept.lines().all(|line| line.starts_with("{\"time\":\"")) && kept.ends_with("}\n"), "{kept}");
+}
+
+#[test]
+fn a_load_shows_its_figures_to_prometheus() {
+    let temporary = tempfile::tempdir().unwrap();
+    let endless = ["load", "--duration", "1h", "--warm-up", "0s", "--metrics", "127.0.0.1:0"];
+    let mut child =
+        command(temporary.path(), &endless).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
+    let address = lines.find_map(|line| Some(line.strip_prefix("metrics: http://")?.to_owned())).unwrap();
+    lines.find(|line| line.contains("instances/s")).unwrap();
+    let mut asked = TcpStream::connect(address.strip_suffix("/metrics").unwrap()).unwrap();
+    asked.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    asked.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("application/openmetrics-text"),
+        "{answer}"
+    );
+    let done = answer
+        .lines()
+        .find_map(|line| line.strip_prefix("stickycas_load_instances_total{outcome=\"done\"} "));
+    assert!(done.is_some_and(|done| done.parse::<u64>().unwrap() > 0), "{answer}");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

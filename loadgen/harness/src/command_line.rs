@@ -11,8 +11,10 @@ const WITH_VALUE: bool = true;
 /// An option without one.
 pub const FLAG: bool = false;
 
-/// Options of a run that do not hold for another: its seed may have been drawn, and its folder exists.
-const OF_ONE_RUN: [(&str, bool); 2] = [("--seed", WITH_VALUE), ("--out", WITH_VALUE)];
+/// Options of a run that do not hold for another: its seed may have been drawn, its folder exists, and the
+/// time at which it was to begin has passed.
+const OF_ONE_RUN: [(&str, bool); 3] =
+    [("--seed", WITH_VALUE), ("--out", WITH_VALUE), ("--start-at", WITH_VALUE)];
 /// Options of many runs that a single one does not have.
 pub const OF_MANY_RUNS: [(&str, bool); 4] =
     [("--runs", WITH_VALUE), ("--jobs", WITH_VALUE), ("--expect", WITH_VALUE), ("--json", FLAG)];

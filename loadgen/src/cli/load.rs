@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -14,13 +14,12 @@ use stickycas_load::engine::CutShort;
 use stickycas_load::limit::{self, LimitProgress, LimitRequest, Probe, ProbeResult};
 use stickycas_load::merge::read_result;
 use stickycas_load::profile::Flags;
-use stickycas_load::report::progress_view::ProgressView;
 use stickycas_load::report::{self as report, folder, table};
-use stickycas_load::{LoadOutcome, LoadResult, Measurement, Profile};
-use stickycas_program::asked_to_stop;
+use stickycas_load::{LoadResult, Measurement, Profile};
 use stickycas_server::limits::Limits;
 use tokio::runtime::Runtime;
 
+use super::live::{Live, LiveArgs};
 use super::output::{log_to_stderr, show_result, tell};
 use super::runtime;
 use super::scenario::{check_free, repeat};
@@ -65,6 +64,12 @@ pub(super) struct LoadArgs {
     /// With --baseline: differences up to this share are noise
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     noise: f64,
+    /// Begin at this time: RFC 3339, such as 2030-01-31T12:00:00Z, or so long from now on, such as +10s. So
+    /// generators on several machines begin together
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true, conflicts_with = "conditions")]
+    start_at: Option<SystemTime>,
+    #[command(flatten)]
+    live: LiveArgs,
     #[command(flatten)]
     limit: LimitRequest,
     #[command(flatten)]
@@ -72,7 +77,7 @@ pub(super) struct LoadArgs {
 }
 
 const AFTER_HELP: &str = "\
-A load fails if more than 1 % of its instances failed or were refused (--max-errors), and an open one if more than
+A load fails if more than 1 % of its instances failed or were refused (--max-errors), and an open one if more than \
 1 % of its starts were late or dropped (--max-missed). An interrupt ends it early and shows what there is.";
 
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
@@ -97,14 +102,18 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     if args.is_search() {
         return search(args, &profile, &runtime);
     }
-    let loaded = runtime.block_on(on_some_server(args, async |handle| put_on(handle, &profile).await))?;
+    let live = runtime.block_on(Live::begin(&args.live))?;
+    let put_on = async |handle: &ServerHandle| live.put_on(handle, &profile, args.start_at).await;
+    let loaded = runtime.block_on(on_some_server(args, put_on))?;
+    live.end()?;
     drop(runtime);
     let mut measured = Measurement::of(&profile, loaded, args.server.clone());
     if let Some(baseline) = &baseline {
         measured.result.compare(baseline, args.noise);
     }
     let written = folder::write(&measured, args.out.as_deref());
-    let exit = finish(&measured.result, args.json, written)?;
+    let shown = Shown { json: args.json, is_stdout_taken: args.live.is_on_stdout() };
+    let exit = finish(&measured.result, shown, written)?;
     if !exit.is_done() {
         tell(&repeat(profile.seed));
     }
@@ -156,19 +165,15 @@ fn nobody_there(principal: &str) -> String {
     )
 }
 
-async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<LoadOutcome> {
-    let live = ProgressView::new(profile);
-    stickycas_load::run(handle, profile, asked_to_stop(), |progress| live.show(progress, tell)).await
-}
-
 /// Searches for the limit.
 fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<Exit> {
+    let live = runtime.block_on(Live::begin(&args.live))?;
     let first = profile.duration.unwrap_or_default();
     tell(&report::limit::estimate(LimitProgress::before(profile, &args.limit), first));
     let (begin, mut probes) = (Instant::now(), 0);
     let found = runtime.block_on(on_some_server(args, async |handle| {
         let probe = async |profile: Profile| {
-            let loaded = put_on(handle, &profile).await?;
+            let loaded = live.put_on(handle, &profile, None).await?;
             let (figures, judged) = (loaded.figures.clone(), loaded.judged.clone());
             let interrupted = loaded.cut_short == Some(CutShort::Interrupted);
             if judged.violation > 0 {
@@ -184,8 +189,10 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
         };
         limit::find(profile, &args.limit, probe, look).await
     }))?;
+    live.end()?;
     let written = folder::write_limit(&found, &profile.name, args.out.as_deref());
-    show_result(&report::limit::text(&found), args.json.then(|| json::text(&found)))?;
+    let shown = Shown { json: args.json, is_stdout_taken: args.live.is_on_stdout() };
+    shown.show(&report::limit::text(&found), || json::text(&found))?;
     tell(&format!("result folder: {}", written.context("cannot write the result folder")?.display()));
     Ok(match Exit::of(found.verdict, None) {
         Exit::Done if found.interrupted => Exit::NotDone,
@@ -201,9 +208,45 @@ impl LoadArgs {
     }
 }
 
+/// How a result is shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
+    /// As JSON on standard output.
+    pub(super) json: bool,
+    /// Whether standard output has something else.
+    pub(super) is_stdout_taken: bool,
+}
+
+impl Shown {
+    fn show(self, report: &str, json: impl FnOnce() -> String) -> anyhow::Result<()> {
+        if self.is_stdout_taken {
+            tell(report);
+            return Ok(());
+        }
+        show_result(report, self.json.then(json))
+    }
+}
+
+/// A time as RFC 3339, or as so long from now on.
+fn parse_time(text: &str) -> Result<SystemTime, String> {
+    let time = match text.strip_prefix('+') {
+        Some(wait) => stickycas_program::parse_duration(wait).ok().map(|wait| SystemTime::now() + wait),
+        None => humantime::parse_rfc3339_weak(text).ok(),
+    };
+    let time = time.ok_or("give a time such as 2030-01-31T12:00:00Z, or +10s")?;
+    if time < SystemTime::now() {
+        return Err("this time has passed: give a later one, or +10s".to_owned());
+    }
+    Ok(time)
+}
+
 /// Shows a result that was written down, and makes an exit code of it.
-pub(super) fn finish(result: &LoadResult, json: bool, written: io::Result<PathBuf>) -> anyhow::Result<Exit> {
-    show_result(&table::coloured(result), json.then(|| json::text(result)))?;
+pub(super) fn finish(
+    result: &LoadResult,
+    shown: Shown,
+    written: io::Result<PathBuf>,
+) -> anyhow::Result<Exit> {
+    shown.show(&table::coloured(result), || json::text(result))?;
     // After the report, so that a full disk does not hide it.
     let folder = written.context("cannot write the result folder")?;
     tell(&format!("result folder: {}", folder.display()));

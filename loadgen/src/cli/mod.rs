@@ -9,6 +9,7 @@ mod dump;
 mod explain;
 mod explore;
 mod judge;
+mod live;
 mod load;
 mod output;
 mod perturb;

@@ -49,7 +49,8 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     if let Some(ReportCommand::Merge(args)) = &args.command {
         let measured = merge(&args.folders)?;
         let written = folder::write(&measured, args.out.as_deref());
-        return load::finish(&measured.result, args.json, written);
+        let shown = load::Shown { json: args.json, ..load::Shown::default() };
+        return load::finish(&measured.result, shown, written);
     }
     let folder =
         args.folder.as_ref().ok_or_else(|| UsageError("name the folder of the campaign".to_owned()))?;
