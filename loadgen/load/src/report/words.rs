@@ -1,7 +1,5 @@
 //! Times, numbers, conditions and the outcome of a load as people read them.
 
-use std::time::Duration;
-
 use stickycas_harness::report::table::grouped;
 use stickycas_model::judge::Outcome;
 
@@ -15,11 +13,10 @@ const NONE: &str = "-";
 
 /// Nanoseconds, in at most 7 characters up to an hour.
 pub(super) fn time(nanos: f64) -> String {
-    let (value, unit) = match Duration::from_nanos(nanos.max(0.0) as u64).as_nanos() {
-        ..1_000_000 => return format!("{:.0} us", nanos / 1e3),
-        ..1_000_000_000 => (nanos / 1e6, "ms"),
-        _ => (nanos / 1e9, "s"),
-    };
+    if nanos < 1e6 {
+        return format!("{:.0} us", nanos / 1e3);
+    }
+    let (value, unit) = if nanos < 1e9 { (nanos / 1e6, "ms") } else { (nanos / 1e9, "s") };
     let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
     format!("{value:.digits$} {unit}")
 }
