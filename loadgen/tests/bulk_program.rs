@@ -30,7 +30,7 @@ fn simulate_names_the_command_for_the_first_unexpected_run() {
     let output = loadgen(folder.path(), &arguments);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    let command = text.lines().find_map(|line| line.strip_prefix("to repeat outside: stickycas-loadgen "));
+    let command = text.lines().find_map(|line| line.strip_prefix("to repeat BROKEN: stickycas-loadgen "));
     let repeated: Vec<&str> = command.unwrap().split_whitespace().collect();
     let again = loadgen(folder.path(), &[&repeated[..], &["--expect", "outside"]].concat());
     assert_eq!(again.status.code(), Some(0), "{again:?}");

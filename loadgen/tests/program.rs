@@ -74,7 +74,7 @@ fn a_second_run_gets_a_folder_of_its_own() {
     for _ in 0..3 {
         let output = loadgen(folder.path(), &["simulate", file.to_str().unwrap(), "--seed", "4"]);
         assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-        assert!(String::from_utf8(output.stdout).unwrap().contains("verdict: valid"));
+        assert!(String::from_utf8(output.stdout).unwrap().contains("verdict: VALID\n"));
     }
     let mut runs: Vec<_> =
         fs::read_dir(folder.path().join("runs")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -89,6 +89,11 @@ fn an_unexpected_verdict_fails_and_names_the_command() {
     let path = file.to_str().unwrap();
     let outside = loadgen(folder.path(), &["simulate", path, "--seed", "8"]);
     assert_eq!(outside.status.code(), Some(0), "{}", told(&outside));
+    let report = String::from_utf8(outside.stdout.clone()).unwrap();
+    let broken = "verdict: BROKEN: agreement (not promised: append window open)\n";
+    assert!(report.contains(broken) && report.contains(" = 3 < 5: within the bound\n"), "{report}");
+    let note = "exit code 0: no promise was broken (--expect valid makes this fail)";
+    assert_eq!(told(&outside).lines().last(), Some(note));
     let unexpected = loadgen(folder.path(), &["simulate", path, "--seed", "8", "--expect", "valid"]);
     assert_eq!(unexpected.status.code(), Some(1));
     let repeat = format!("seed 8; to repeat it: stickycas-loadgen simulate {path} --expect valid --seed 8\n");

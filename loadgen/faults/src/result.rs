@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anstyle::{AnsiColor, Style};
 use serde::{Deserialize, Serialize};
-use stickycas_harness::report::table::grouped;
-use stickycas_harness::report::table::{align_right, grid};
+use stickycas_harness::report::table::{align_right, counted_as, emphasis, grid, grouped};
+use stickycas_model::judge::Outcome;
 
 use crate::draw::FaultKind;
 use crate::fail_over::FailOver;
@@ -261,8 +260,10 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
             grouped(counts.asked_deposed),
         ]);
     }
-    for (verdict, count) in &counts.verdicts {
-        table.add_row([format!("verdict {verdict}"), grouped(*count)]);
+    for outcome in Outcome::ALL {
+        if let Some(count) = counts.verdicts.get(&outcome.to_string()) {
+            table.add_row([format!("instances: {}", counted_as(outcome)), grouped(*count)]);
+        }
     }
     table.add_row(["violations".to_owned(), grouped(counts.violations_found)]);
     align_right(&mut table, 1..2);
@@ -289,18 +290,17 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     if let Some(why) = result.shortfall() {
         let _ = writeln!(text, "{why}");
     }
-    let (colour, verdict) = match result.is_clean() {
-        false => (AnsiColor::Red, "VIOLATION"),
-        true if result.is_empty() => (AnsiColor::Red, "no access was acknowledged"),
-        true => (AnsiColor::Green, "nothing was lost"),
+    let (outcome, what) = match result.is_clean() {
+        false => (Outcome::Violation, "what clients were told did not stand"),
+        true if result.is_empty() => (Outcome::Unknown, "no access was acknowledged"),
+        true if result.shortfall().is_some() => {
+            (Outcome::Unknown, "nothing was lost, but too little was run")
+        }
+        true => (Outcome::Valid, "nothing was lost"),
     };
-    let style = Style::new().bold().fg_color(Some(colour.into()));
-    let _ = writeln!(
-        text,
-        "{style}{verdict}{style:#} (seeds {} to {})",
-        result.seed,
-        result.seed + (*rounds).max(1) - 1
-    );
+    let (style, title) = (emphasis(outcome), outcome.title());
+    let last = result.seed + (*rounds).max(1) - 1;
+    let _ = writeln!(text, "verdict: {style}{title}{style:#}: {what} (seeds {} to {last})", result.seed);
     text
 }
 

@@ -12,7 +12,7 @@ use crate::files::{FileError, SettingError};
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// 0: done; of a run: its verdict is `valid` or `outside`.
+    /// 0: done; of a run: its verdict is `valid` or `outside`, so that no promise was broken.
     Done,
     /// 1: failed: a promise broke, or an expectation or a condition was not kept.
     Failed,
@@ -23,6 +23,10 @@ pub enum Exit {
     /// 4: the run proves nothing.
     Unknown,
 }
+
+/// What is said of a run in which a property broke that was not promised, if nobody said which verdict is
+/// expected: its exit code is 0.
+pub const NOT_PROMISED: &str = "exit code 0: no promise was broken (--expect valid makes this fail)";
 
 /// Flags or files are wrong; also the context of the error that told so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

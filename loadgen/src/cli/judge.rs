@@ -10,12 +10,13 @@ use clap::Args;
 use stickycas_client_program::DEFAULT_SERVER;
 use stickycas_faults::Plan;
 use stickycas_harness::environment::Environment;
-use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::exit::{Exit, NOT_PROMISED, UsageError};
 use stickycas_harness::files;
 use stickycas_harness::judge::{
     self, JudgeOptions, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
 };
 use stickycas_harness::record::Record;
+use stickycas_harness::report::table::counted_as;
 use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::run::{Identities, ServerHandle};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario};
@@ -27,7 +28,7 @@ use stickycas_server::CredentialFolder;
 
 use super::output::{show, tell, warnings_and};
 use super::runtime;
-use super::scenario::{outcome, show_record};
+use super::scenario::{outcome, show_record, unexpected};
 
 /// The beginning of `judge --help`.
 pub(super) fn long_about() -> String {
@@ -46,7 +47,7 @@ Without, who reports is believed to be whom it names: keep --listen to a network
 prints the table and the verdict, writes a run folder, and goes on with the next.
 
 A judge that is restarted with the same arguments goes on with the same instance: DIR/NAME.series.json says where it \
-stood. A server that does not know the instance any more ends it at once with the verdict unknown. \
+stood. A server that does not know the instance any more ends it at once: the run proves nothing. \
 SIGTERM and SIGINT end the judge at once, with exit code 3.",
         REPORT_GRACE.as_secs()
     )
@@ -116,7 +117,8 @@ pub(super) struct JudgeArgs {
     /// Print the verdict of each instance as JSON on standard output; with --endless, in one line
     #[arg(long)]
     json: bool,
-    /// Exit with 0 if every verdict is this one and with 1 otherwise: valid, outside, unknown or violation
+    /// Exit with 0 if every verdict is this one and with 1 otherwise: valid, outside (broken, not promised),
+    /// unknown (proves nothing) or violation
     /// [default: that of the plan]
     #[arg(long, value_name = "VERDICT", value_parser = outcome)]
     expect: Option<Outcome>,
@@ -152,13 +154,18 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
     done?;
     if series.asked() != Some(1) {
         let counts: Vec<String> =
-            series.verdicts().map(|(outcome, count)| format!("{count} {outcome}")).collect();
-        tell(&format!("{} instances: {}", series.done(), counts.join(", ")));
+            series.verdicts().map(|(outcome, count)| format!("{count} {}", counted_as(outcome))).collect();
+        tell(&format!("{} instances: {}", series.done(), counts.join("; ")));
     }
     Ok(worst(series.verdicts().map(|(outcome, _)| outcome), expected))
 }
 
 impl JudgeArgs {
+    /// Whether it judges one instance, whose verdict is then its exit code.
+    fn is_single(&self) -> bool {
+        !self.endless && self.instances == 1
+    }
+
     /// Everything that can be wrong is found here, before anything is done.
     fn prepare(&self) -> anyhow::Result<(Subject, Option<Plan>, SeriesCheckpoint)> {
         let (file, text) = read(&self.scenario)?;
@@ -269,7 +276,10 @@ impl JudgeArgs {
             tell(&format!("run folder: {}", folder.display()));
         }
         if let Some(expected) = expected.filter(|_| !as_expected) {
-            tell(&format!("expected {expected}, got {verdict}"));
+            tell(&unexpected(expected, verdict));
+        }
+        if expected.is_none() && verdict == Outcome::Outside && self.is_single() {
+            tell(NOT_PROMISED);
         }
         // Last, where it is found among the lines of many containers.
         if !self.endless {
@@ -294,7 +304,7 @@ fn line(record: &Record, instance: InstanceId, number: u64) -> String {
     let seed = record.scenario.seed;
     format!(
         "#{number} {instance} seed {seed}: {}, decision {decision}, last phase {phase}\n",
-        verdict.verdict
+        verdict.headline()
     )
 }
 

@@ -32,8 +32,13 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
         return replay_dump(args);
     }
     args.instances.check_unused()?;
-    let replayed = replay(&Folder::read(&run_folder(&args.path))?);
-    show(&if args.json { json::text(&replayed) } else { replayed.to_string() })?;
+    let folder = Folder::read(&run_folder(&args.path))?;
+    let replayed = replay(&folder);
+    show(&if args.json {
+        json::text(&replayed)
+    } else {
+        format!("{replayed}verdict: {}\n", folder.judged_again().verdict.headline())
+    })?;
     Ok(if replayed.same { Exit::Done } else { Exit::Failed })
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::command_line;
 use stickycas_harness::environment::Environment;
-use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::exit::{Exit, NOT_PROMISED, UsageError};
 use stickycas_harness::files;
 use stickycas_harness::record::Record;
 use stickycas_harness::report::folder::newest_run;
@@ -34,7 +34,8 @@ pub(super) struct ScenarioArgs {
     /// Where the run folder goes; it must not exist [default: runs/SCENARIO-SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Exit with 0 for this verdict and with 1 for any other: valid, outside, unknown or violation
+    /// Exit with 0 for this verdict and with 1 for any other: valid, outside (broken, not promised), unknown
+    /// (proves nothing) or violation
     #[arg(long, value_name = "VERDICT", value_parser = outcome)]
     pub(super) expect: Option<Outcome>,
 }
@@ -63,6 +64,11 @@ impl SettingArgs {
 pub(super) fn show_record(record: &Record, json: bool) -> anyhow::Result<()> {
     let report = table::coloured(record, table::ROWS_ON_SCREEN);
     show_result(&report, json.then(|| json::text(&record.verdict)))
+}
+
+/// The verdict is not the expected one.
+pub(super) fn unexpected(expected: Outcome, got: Outcome) -> String {
+    format!("expected {}, got {}", expected.title(), got.title())
 }
 
 /// A verdict by its name.
@@ -96,7 +102,10 @@ impl ScenarioArgs {
         tell(&format!("run folder: {}", folder.display()));
         let exit = Exit::of(record.verdict.verdict, self.expect);
         if let Some(expected) = self.expect.filter(|_| !exit.is_done()) {
-            tell(&format!("expected {expected}, got {}", record.verdict.verdict));
+            tell(&unexpected(expected, record.verdict.verdict));
+        }
+        if self.expect.is_none() && record.verdict.verdict == Outcome::Outside {
+            tell(NOT_PROMISED);
         }
         if !exit.is_done() {
             tell(&repeat(record.scenario.seed));

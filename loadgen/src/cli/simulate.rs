@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use clap::Args;
-use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::exit::{Exit, NOT_PROMISED, UsageError};
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::report::json;
 use stickycas_harness::report::table::grouped;
@@ -13,6 +13,7 @@ use stickycas_harness::simulate;
 use stickycas_lab::batch::report::Batch;
 use stickycas_lab::batch::{IN_FULL, tally};
 use stickycas_lab::resource_estimate::ResourceEstimate;
+use stickycas_model::judge::Outcome;
 
 use super::output::{RunLog, show, tell};
 use super::scenario::ScenarioArgs;
@@ -116,6 +117,9 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
     if counted.runs < runs {
         tell("interrupted: this is what was done so far");
         return Ok(Exit::NotDone);
+    }
+    if expect.is_none() && counted.worst() == Outcome::Outside {
+        tell(NOT_PROMISED);
     }
     let unmet = expect.filter(|expected| counted.verdicts.of(*expected).runs < runs);
     Ok(match unmet {

@@ -99,7 +99,7 @@ fn a_judge_knows_reporters_by_certificates_and_nobody_speaks_for_another() {
     let Output { status, stdout, stderr } = judge.wait_with_output().unwrap();
     let (report, told) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
     assert_eq!(status.code(), Some(0), "{told}\n{report}");
-    assert!(report.contains("verdict: valid"), "{report}");
+    assert!(report.contains("verdict: VALID\n"), "{report}");
 
     // The attack has fired at the server and at the judge, and nothing of it was answered.
     let folder = told.lines().find_map(|line| line.strip_prefix("run folder: ")).unwrap();

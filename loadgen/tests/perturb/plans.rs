@@ -200,7 +200,7 @@ async fn what_was_not_seen_or_came_too_late_is_told() {
     for (index, wanted) in [
         "pause process-4 was never due: phase 99 has come was not seen",
         "restart server came",
-        "the verdict is valid, and outside was expected",
+        "the verdict is VALID, and BROKEN was expected",
         "process 2 has joined",
         "process 3 has decided",
         "process 4 has opened 1 sessions, and not 2 or more",

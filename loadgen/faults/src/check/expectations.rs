@@ -35,7 +35,7 @@ impl Checker<'_> {
         let all = &mut self.checked.mismatches;
         all.extend(
             (verdict.verdict != plan.expect)
-                .then(|| format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect)),
+                .then(|| format!("the verdict is {}, and {} was expected", verdict.verdict.title(), plan.expect.title())),
         );
         all.extend(of_processes(expected, shown));
         if let Some(still) = expected.still.as_deref().copied() {

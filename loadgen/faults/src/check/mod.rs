@@ -462,7 +462,7 @@ impl Checker<'_> {
         if !accepted {
             self.checked.found(
                 ViolationKind::Verdict,
-                format!("{}: {}", verdict.verdict, verdict.reasons.join("; ")),
+                format!("{}: {}", verdict.verdict.title(), verdict.reasons.join("; ")),
             );
         }
     }

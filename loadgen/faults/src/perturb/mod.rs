@@ -194,6 +194,7 @@ impl Runner<'_> {
             about: self.plan.about.clone(),
             expect: self.plan.expect,
             verdict: verdict.verdict,
+            headline: verdict.headline(),
             as_expected: mismatches.is_empty(),
             mismatches,
             missing: outcome::missing(&verdict),

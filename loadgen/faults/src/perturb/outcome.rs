@@ -23,6 +23,9 @@ pub struct PlanOutcome {
     pub expect: judge::Outcome,
     /// The verdict of the judge.
     pub verdict: judge::Outcome,
+    /// The same in one line for people.
+    #[serde(skip)]
+    pub headline: String,
     /// Whether everything was as planned.
     pub as_expected: bool,
     /// The differences, in words.
@@ -100,11 +103,11 @@ impl PlanOutcome {
     /// In one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { plan, expect, verdict, mismatches, .. } = self;
+        let Self { plan, headline, mismatches, .. } = self;
         if self.as_expected {
-            return format!("{plan}: {verdict}, as expected");
+            return format!("{plan}: {headline}, as expected");
         }
-        format!("{plan}: {verdict}, expected {expect}: not as planned: {}", mismatches.join("; "))
+        format!("{plan}: {headline}: not as planned: {}", mismatches.join("; "))
     }
 }
 
@@ -119,7 +122,7 @@ pub fn table(all: &[PlanOutcome]) -> String {
         let missing = done.missing.iter().map(|(property, premise)| format!("{property}: {premise}"));
         table.add_row([
             done.plan.clone(),
-            done.verdict.to_string(),
+            done.verdict.title().to_owned(),
             done.f.to_string(),
             late.join(" "),
             missing.collect::<Vec<_>>().join("\n"),

@@ -25,18 +25,35 @@ const SHOWN_OF_A_VALUE: usize = 24;
 /// The report with at most so many rows and entries, with colours.
 #[must_use]
 pub fn coloured(record: &Record, rows: usize) -> String {
-    let colour = match record.verdict.verdict {
-        Outcome::Valid => AnsiColor::Green,
-        Outcome::Outside | Outcome::Unknown => AnsiColor::Yellow,
-        Outcome::Violation => AnsiColor::Red,
-    };
-    write(record, rows, Style::new().bold().fg_color(Some(colour.into())))
+    write(record, rows, emphasis(record.verdict.verdict))
 }
 
 /// The report with at most so many rows and entries, without colours.
 #[must_use]
 pub fn plain(record: &Record, rows: usize) -> String {
     write(record, rows, Style::new())
+}
+
+/// How an outcome stands out on a terminal.
+#[must_use]
+pub fn emphasis(outcome: Outcome) -> Style {
+    let colour = match outcome {
+        Outcome::Valid => AnsiColor::Green,
+        Outcome::Outside | Outcome::Unknown => AnsiColor::Yellow,
+        Outcome::Violation => AnsiColor::Red,
+    };
+    Style::new().bold().fg_color(Some(colour.into()))
+}
+
+/// An outcome in a table of counts.
+#[must_use]
+pub fn counted_as(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Valid => "valid",
+        Outcome::Outside => "broken, not promised",
+        Outcome::Unknown => "proves nothing",
+        Outcome::Violation => "violation",
+    }
 }
 
 fn write(record: &Record, rows: usize, emphasis: Style) -> String {
@@ -155,7 +172,7 @@ fn list(text: &mut String, record: &Record, rows: usize) -> std::fmt::Result {
 }
 
 fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style) -> std::fmt::Result {
-    writeln!(text, "verdict: {emphasis}{}{emphasis:#}", verdict.verdict)?;
+    writeln!(text, "verdict: {emphasis}{}{emphasis:#}", verdict.headline())?;
     for property in Property::ALL {
         let (observed, missing) = verdict.finding(property);
         let observed = match observed {
@@ -185,8 +202,8 @@ fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style) -> std::fmt::R
 fn theorem(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     let Verdict { n, p, f, distinct_correct_proposals: values, .. } = verdict;
     let cost = u128::from(*f) * (u128::from(*values) + 1) * u128::from(*p);
-    let (sign, says) = if cost < u128::from(*n) { ("<", "inside") } else { (">=", "outside") };
-    writeln!(text, "theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}, {says} the bound")
+    let (sign, says) = if cost < u128::from(*n) { ("<", "within") } else { (">=", "beyond") };
+    writeln!(text, "theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}: {says} the bound")
 }
 
 /// The processes with offences on record, beside those that were observed to commit one (B2, B3).

@@ -5,7 +5,7 @@ use std::fmt;
 use comfy_table::Table;
 use serde::Serialize;
 use stickycas_harness::command_line::{self, OF_MANY_RUNS};
-use stickycas_harness::report::table::{align_right, grid};
+use stickycas_harness::report::table::{align_right, counted_as, grid};
 use stickycas_model::judge::{Outcome, Property};
 
 use super::{Extent, OutcomeCount, Tally};
@@ -63,7 +63,7 @@ impl Batch<'_> {
         let mut table = grid(["verdict", "runs", "first seed"]);
         for outcome in Outcome::ALL {
             let OutcomeCount { runs, first_seed } = self.tally.verdicts.of(outcome);
-            table.add_row([outcome.to_string(), runs.to_string(), seed(*first_seed)]);
+            table.add_row([counted_as(outcome).to_owned(), runs.to_string(), seed(*first_seed)]);
         }
         align_right(&mut table, 1..);
         table
@@ -93,7 +93,7 @@ impl Batch<'_> {
         for outcome in Outcome::ALL.into_iter().filter(|outcome| *outcome != expected) {
             if let Some(seed) = self.tally.verdicts.of(outcome).first_seed {
                 let again = command_line::again(seed, &OF_MANY_RUNS);
-                writeln!(text, "to repeat {outcome}: {again}")?;
+                writeln!(text, "to repeat {}: {again}", outcome.title())?;
             }
         }
         Ok(())

@@ -71,8 +71,8 @@ fn summary(results: &Results) -> Markup {
             (total("runs", all(|cell| cell.counts.runs)))
             (total("cells", all(|_| 1)))
             (total("valid", all(|cell| cell.counts.valid)))
-            (total("outside a bound", all(|cell| cell.counts.outside)))
-            (total("prove nothing", all(|cell| cell.counts.unknown)))
+            (total("broken, not promised", all(|cell| cell.counts.outside)))
+            (total("proves nothing", all(|cell| cell.counts.unknown)))
             (total("over the network too", network_runs))
             @if network_runs > 0 { (total("of these differed", all(|cell| cell.network_differences))) }
         }
@@ -223,7 +223,7 @@ fn words_used() -> Markup {
                     code { "uniform" } " each with the same chance, "
                     code { "byzantine_first" } " Byzantine processes, the paper\u{2019}s worst case"
                 }
-                dt { "outside" } dd { "a property broke in a run that nobody promised it for" }
+                dt { "broken, not promised" } dd { "a property broke that was not promised in this run" }
                 dt { "violation" } dd { "a promised property broke, or a rule of the specification" }
             }
         }
