@@ -11,7 +11,7 @@ use clap_complete::Shell;
 /// The exit codes, which are the same in all three programs.
 pub const EXIT_CODES: &str = "\
 Exit codes, the same in all three programs:
-  0  done; of a run: its verdict is valid or outside
+  0  done; of a run: no promise was broken
   1  failed: a promise or a condition was not kept, an instance ended without a decision
   2  wrong usage: flags or files
   3  refused, or not possible: it did not happen
