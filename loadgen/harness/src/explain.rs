@@ -6,36 +6,34 @@ use std::fmt::{Result, Write};
 use stickycas_model::judge::Explanation;
 use stickycas_model::printable::printable;
 use stickycas_page::explanation::{Block, ExplainedRun, Place, Table};
-use textwrap::Options;
 
 use crate::record::{ExecutionMode, Record};
-use crate::report::table::grid;
+use crate::report::grid::{grid_within, wrapped};
 
 /// The most rows of a list that are shown.
 pub const ROWS: usize = 64;
 
-/// Characters in a line.
-const WIDTH: usize = 108;
-
-/// The explanation of a run as text, with at most so many rows and sentences of each kind.
+/// The explanation of a run as text, with at most so many rows and sentences of each kind, in lines of so many
+/// characters.
 #[must_use]
-pub fn text(record: &Record, explanation: &Explanation, rows: usize) -> String {
+pub fn text(record: &Record, explanation: &Explanation, rows: usize, width: usize) -> String {
     let mut text = String::new();
-    write(&mut text, record, explanation, rows).expect("writing to a string does not fail");
+    write(&mut text, record, explanation, rows, width).expect("writing to a string does not fail");
     text
 }
 
-fn write(out: &mut String, record: &Record, explanation: &Explanation, rows: usize) -> Result {
-    heading(out, record)?;
+fn write(out: &mut String, record: &Record, explanation: &Explanation, rows: usize, width: usize) -> Result {
+    heading(out, record, width)?;
     for section in explained(record, explanation).sections(rows) {
-        writeln!(out, "\n{}", section.title)?;
+        out.push('\n');
+        out.push_str(&wrapped(&section.title, width, "", ""));
         for block in &section.blocks {
             match block {
-                Block::Paragraph(text) => lines(out, "  ", "  ", text)?,
-                Block::Point(text) => lines(out, "  - ", "    ", text)?,
-                Block::Detail(text) => lines(out, "    ", "    ", text)?,
+                Block::Paragraph(text) => out.push_str(&wrapped(text, width, "  ", "  ")),
+                Block::Point(text) => out.push_str(&wrapped(text, width, "  - ", "    ")),
+                Block::Detail(text) => out.push_str(&wrapped(text, width, "    ", "    ")),
                 Block::Table(Table { head, rows }) => {
-                    let mut table = grid(head.iter().copied());
+                    let mut table = grid_within(width, head.iter().copied());
                     table.add_rows(rows);
                     writeln!(out, "{table}")?;
                 }
@@ -54,7 +52,7 @@ fn explained<'a>(record: &'a Record, explanation: &'a Explanation) -> ExplainedR
     ExplainedRun { params: &record.scenario.params, history: &record.history, place, explanation }
 }
 
-fn heading(out: &mut String, record: &Record) -> Result {
+fn heading(out: &mut String, record: &Record, width: usize) -> Result {
     let scenario = &record.scenario;
     write!(out, "{}, {}", printable(&scenario.name), record.how)?;
     match record.how {
@@ -62,13 +60,7 @@ fn heading(out: &mut String, record: &Record) -> Result {
         _ => writeln!(out, ", seed {}", scenario.seed)?,
     }
     if !scenario.about.is_empty() {
-        writeln!(out, "{}", printable(&scenario.about))?;
+        out.push_str(&wrapped(&printable(&scenario.about), width, "", ""));
     }
     Ok(())
-}
-
-/// The text in lines, the first with this indent and the others with the second.
-fn lines(out: &mut String, first: &str, others: &str, text: &str) -> Result {
-    let options = Options::new(WIDTH).initial_indent(first).subsequent_indent(others).break_words(false);
-    writeln!(out, "{}", textwrap::fill(text, options))
 }

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use stickycas_harness::explain::{ROWS, text};
+use stickycas_harness::report::grid::WIDTH;
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::judge::Outcome;
 
@@ -19,7 +20,7 @@ fn one_line(text: &str) -> String {
 
 #[track_caller]
 fn says(record: &Record, sentences: &[&str]) {
-    let text = text(record, &record.explained(), ROWS);
+    let text = text(record, &record.explained(), ROWS, WIDTH);
     let words = one_line(&text);
     for sentence in sentences {
         assert!(words.contains(&one_line(sentence)), "no {sentence:?} in\n{text}");
@@ -66,7 +67,7 @@ fn a_split_shows_both_lists_margins_and_the_event() {
     let broke = &record.explained().broke;
     let index = broke[0].event.unwrap();
     let line = format!("line {} of history.ndjson: process {}", index + 1, 4);
-    let text = text(&record, &record.explained(), ROWS);
+    let text = text(&record, &record.explained(), ROWS, WIDTH);
     assert!(text.contains(&line) || text.contains(&line.replace("process 4", "process 5")), "{text}");
 }
 

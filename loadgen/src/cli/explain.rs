@@ -8,6 +8,7 @@ use stickycas_harness::exit::Exit;
 use stickycas_harness::explain::{ROWS, text};
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::Folder;
+use stickycas_harness::report::grid::width;
 use stickycas_harness::report::json;
 
 use super::dump::{InstanceArgs, each_instance};
@@ -41,7 +42,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     if args.json {
         show(&json::text(&explanation))?;
     } else {
-        show(&text(&record, &explanation, ROWS))?;
+        show(&text(&record, &explanation, ROWS, width()))?;
     }
     if !replay(&folder).same {
         let place = place.display().to_string();
@@ -58,7 +59,7 @@ fn explain_dump(args: &ExplainArgs) -> anyhow::Result<Exit> {
     each_instance(&args.path, &args.instances, |instance| {
         let record = &instance.record;
         let explanation = record.explained();
-        show(&if args.json { json::line(&explanation) } else { text(record, &explanation, ROWS) })
+        show(&if args.json { json::line(&explanation) } else { text(record, &explanation, ROWS, width()) })
     })?;
     Ok(Exit::Done)
 }

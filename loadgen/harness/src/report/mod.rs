@@ -1,6 +1,7 @@
 //! The files of a run folder, one per format, and the parts of the reports of other crates.
 
 pub mod folder;
+pub mod grid;
 pub mod html;
 pub mod table;
 

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::ops::RangeBounds;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use stickycas_model::access::{Answer, AppendAnswer};
 use stickycas_model::describe;
 use stickycas_model::history::Event;
@@ -13,6 +11,8 @@ use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
 use stickycas_model::printable::printable;
 use stickycas_model::types::{Phase, ProcessId, Value};
 
+pub use super::grid::{align_right, grid};
+use super::grid::{WIDTH, grid_within, leave_out, width, wrapped};
 use crate::record::Record;
 
 /// Rows shown on a terminal; the run folder has all.
@@ -22,16 +22,16 @@ const ENTRIES_ON_SCREEN: usize = 64;
 /// Characters of a value shown.
 const SHOWN_OF_A_VALUE: usize = 24;
 
-/// The report with at most so many rows and entries, with colours.
+/// The report with at most so many rows and entries, with colours, as wide as the terminal.
 #[must_use]
 pub fn coloured(record: &Record, rows: usize) -> String {
-    write(record, rows, emphasis(record.verdict.verdict))
+    write(record, rows, emphasis(record.verdict.verdict), width())
 }
 
 /// The report with at most so many rows and entries, without colours.
 #[must_use]
 pub fn plain(record: &Record, rows: usize) -> String {
-    write(record, rows, Style::new())
+    write(record, rows, Style::new(), WIDTH)
 }
 
 /// How an outcome stands out on a terminal.
@@ -56,21 +56,21 @@ pub fn counted_as(outcome: Outcome) -> &'static str {
     }
 }
 
-fn write(record: &Record, rows: usize, emphasis: Style) -> String {
+fn write(record: &Record, rows: usize, emphasis: Style, width: usize) -> String {
     let mut text = String::new();
-    let written = heading(&mut text, record)
-        .and_then(|()| processes(&mut text, record, rows))
-        .and_then(|()| list(&mut text, record, rows))
-        .and_then(|()| verdict(&mut text, &record.verdict, emphasis));
+    let written = heading(&mut text, record, width)
+        .and_then(|()| processes(&mut text, record, rows, width))
+        .and_then(|()| list(&mut text, record, rows, width))
+        .and_then(|()| verdict(&mut text, &record.verdict, emphasis, width));
     written.expect("writing to a string does not fail");
     text
 }
 
-fn heading(text: &mut String, record: &Record) -> std::fmt::Result {
+fn heading(text: &mut String, record: &Record, width: usize) -> std::fmt::Result {
     let (scenario, params) = (&record.scenario, &record.scenario.params);
     writeln!(text, "{}: {}", printable(&scenario.name), record.how)?;
     if !scenario.about.is_empty() {
-        writeln!(text, "{}", printable(&scenario.about))?;
+        text.push_str(&wrapped(&printable(&scenario.about), width, "", ""));
     }
     let (n, p, r) = (params.processes(), params.warp_size(), params.read_size());
     writeln!(text, "n = {n}, p = {p}, r = {r}, W = {}, c = {}", params.warps(), params.reads())
@@ -87,29 +87,10 @@ fn first_appends(record: &Record) -> BTreeMap<ProcessId, (Phase, AppendAnswer)> 
     appends
 }
 
-/// An empty table for a terminal, as wide as its content.
-#[must_use]
-pub fn grid<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    table
-}
-
-/// Aligns these columns as numbers are aligned, from 0. The table has its rows.
-pub fn align_right(table: &mut Table, columns: impl RangeBounds<usize>) {
-    for (number, column) in table.column_iter_mut().enumerate() {
-        if columns.contains(&number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-}
-
-fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Result {
+fn processes(text: &mut String, record: &Record, rows: usize, width: usize) -> std::fmt::Result {
     let appends = first_appends(record);
-    let mut table =
-        grid(["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"]);
+    let columns = ["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"];
+    let mut table = grid_within(width, columns);
     for (process, assignment) in record.scenario.truth.assignments().take(rows) {
         let append = appends.get(&process).copied();
         let decision = record.verdict.decisions.get(&process);
@@ -126,6 +107,8 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
         ]);
     }
     align_right(&mut table, 0..2);
+    // The phase of the append, the proposal, the phase of the decision.
+    leave_out(&mut table, &[4, 3, 6]);
     writeln!(text, "{table}")?;
     left_out(text, record.scenario.params.processes() as usize, rows, "processes")
 }
@@ -163,16 +146,20 @@ fn left_out(text: &mut String, all: usize, shown: usize, what: &str) -> std::fmt
     Ok(())
 }
 
-fn list(text: &mut String, record: &Record, rows: usize) -> std::fmt::Result {
+fn list(text: &mut String, record: &Record, rows: usize, width: usize) -> std::fmt::Result {
     let entries = &record.verdict.list;
     let limit = if rows == usize::MAX { rows } else { ENTRIES_ON_SCREEN };
     let values: Vec<String> = entries.iter().take(limit).map(short).collect();
-    writeln!(text, "list of {}: {}", entries.len(), values.join(" "))?;
+    let shown = format!("list of {}: {}", entries.len(), values.join(" "));
+    text.push_str(&wrapped(&shown, width, "", "  "));
     left_out(text, entries.len(), limit, "entries")
 }
 
-fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style) -> std::fmt::Result {
-    writeln!(text, "verdict: {emphasis}{}{emphasis:#}", verdict.headline())?;
+fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style, width: usize) -> std::fmt::Result {
+    let headline = wrapped(&format!("verdict: {}", verdict.headline()), width, "", "  ");
+    let title = verdict.verdict.title();
+    // Styled behind the arrangement, which would count the codes of colours as characters.
+    text.push_str(&headline.replacen(title, &format!("{emphasis}{title}{emphasis:#}"), 1));
     for property in Property::ALL {
         let (observed, missing) = verdict.finding(property);
         let observed = match observed {
@@ -180,30 +167,34 @@ fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style) -> std::fmt::R
             Observed::Violated => "violated",
             Observed::Unknown => "unknown",
         };
-        match missing {
-            None => writeln!(text, "  {property:<21}  {observed:<8}  promised")?,
-            Some(premise) => writeln!(text, "  {property:<21}  {observed:<8}  not promised: {premise}")?,
-        }
+        let promised = match missing {
+            None => "promised".to_owned(),
+            Some(premise) => format!("not promised: {premise}"),
+        };
+        let line = format!("{property:<21}  {observed:<8}  {promised}");
+        text.push_str(&wrapped(&line, width, "  ", "    "));
     }
-    theorem(text, verdict)?;
+    text.push_str(&wrapped(&theorem(verdict), width, "", "  "));
     if let Some(last) = verdict.last_decision_phase {
         writeln!(text, "last decision: phase {last}, bound W*(1+c+m) = {}", verdict.phase_bound)?;
     }
     if !verdict.late.is_empty() {
         let late: Vec<String> = verdict.late.iter().map(ToString::to_string).collect();
-        writeln!(text, "late correct processes, counted in f: {}", late.join(", "))?;
+        let late = format!("late correct processes, counted in f: {}", late.join(", "));
+        text.push_str(&wrapped(&late, width, "", "  "));
     }
     blame(text, verdict)?;
-    sentences(text, "reasons", &verdict.reasons)?;
-    sentences(text, "witness", &verdict.witness)
+    sentences(text, "reasons", &verdict.reasons, width);
+    sentences(text, "witness", &verdict.witness, width);
+    Ok(())
 }
 
 /// The bound of Theorem 1 with the numbers of the run (V3).
-fn theorem(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
+fn theorem(verdict: &Verdict) -> String {
     let Verdict { n, p, f, distinct_correct_proposals: values, .. } = verdict;
     let cost = u128::from(*f) * (u128::from(*values) + 1) * u128::from(*p);
     let (sign, says) = if cost < u128::from(*n) { ("<", "within") } else { (">=", "beyond") };
-    writeln!(text, "theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}: {says} the bound")
+    format!("theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}: {says} the bound")
 }
 
 /// The processes with offences on record, beside those that were observed to commit one (B2, B3).
@@ -221,12 +212,15 @@ fn blame(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     writeln!(text)
 }
 
-fn sentences(text: &mut String, title: &str, sentences: &[String]) -> std::fmt::Result {
+fn sentences(text: &mut String, title: &str, sentences: &[String], width: usize) {
     if sentences.is_empty() {
-        return Ok(());
+        return;
     }
-    writeln!(text, "{title}:")?;
-    sentences.iter().try_for_each(|sentence| writeln!(text, "  - {sentence}"))
+    text.push_str(title);
+    text.push_str(":\n");
+    for sentence in sentences {
+        text.push_str(&wrapped(sentence, width, "  - ", "    "));
+    }
 }
 
 #[cfg(test)]
