@@ -376,9 +376,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_what_to_write() {
         assert_eq!(
-            refused("slient"),
-            "there is no strategy \"slient\": give one of absent, silent, crash, empty, distinct, collude, mimic, \
+            refused("quiet"),
+            "there is no strategy \"quiet\": give one of absent, silent, crash, empty, distinct, collude, mimic, \
              mixed, late-append, repeat-append, reader, stall, adaptive, liar"
+        );
+        assert_eq!(refused("slient"), "there is no strategy \"slient\": did you mean silent?");
+        assert_eq!(
+            refused("late-append(acces=2, value=b)"),
+            "late-append has no argument acces: did you mean access?"
         );
         assert_eq!(
             refused("silent(value=a)"),

@@ -17,7 +17,7 @@ pub(super) const MAX_DEPTH: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StrategyError {
     /// There is no strategy of this name.
-    #[error("there is no strategy {given:?}: give one of {names}", names = names.join(", "))]
+    #[error("there is no strategy {given:?}: {}", meant(given, names))]
     UnknownName {
         /// The name as given.
         given: String,
@@ -36,6 +36,16 @@ pub enum StrategyError {
         key: String,
         /// How the strategy is written.
         usage: &'static str,
+    },
+    /// The strategy takes no such argument, and lacks one whose name is almost the same.
+    #[error("{strategy} has no argument {given}: did you mean {key}?")]
+    Misspelt {
+        /// The strategy.
+        strategy: &'static str,
+        /// The argument's name as given.
+        given: String,
+        /// The argument that is missing.
+        key: &'static str,
     },
     /// An argument is missing.
     #[error("{strategy} lacks {key}: write {usage}")]
@@ -59,6 +69,31 @@ pub enum StrategyError {
         /// The arguments that can be given.
         wanted: String,
     },
+}
+
+/// The name that was most likely meant, or all of them.
+fn meant(given: &str, names: &[&'static str]) -> String {
+    match names.iter().find(|name| is_almost(given, name)) {
+        Some(name) => format!("did you mean {name}?"),
+        None => format!("give one of {}", names.join(", ")),
+    }
+}
+
+/// Whether a name was most likely meant: at most two letters are missing, additional or other ones, and at most
+/// a third of them.
+fn is_almost(given: &str, name: &str) -> bool {
+    let name: Vec<char> = name.chars().collect();
+    // The distance of Levenshtein, row by row.
+    let mut distances: Vec<usize> = (0..=name.len()).collect();
+    for (row, letter) in given.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut distances[0], row + 1);
+        for (column, other) in name.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = distances[column + 1];
+            distances[column + 1] = replaced.min(diagonal + 1).min(distances[column] + 1);
+        }
+    }
+    distances[name.len()] <= 2.min(name.len() / 3)
 }
 
 /// A strategy that may be the argument of another one. It is a type parameter there, because the registry
@@ -204,7 +239,11 @@ impl<'a> Arguments<'a> {
 
     /// The argument under this key, which must be there.
     pub(super) fn present<T>(&self, key: &'static str, given: Option<T>) -> Result<T, StrategyError> {
-        given.ok_or(StrategyError::Missing { strategy: self.name, key, usage: self.usage })
+        let (strategy, usage) = (self.name, self.usage);
+        given.ok_or_else(|| match self.given.iter().find(|(given, _)| is_almost(given, key)) {
+            Some((given, _)) => StrategyError::Misspelt { strategy, given: (*given).to_owned(), key },
+            None => StrategyError::Missing { strategy, key, usage },
+        })
     }
 
     /// Everything that was given must have been taken.
