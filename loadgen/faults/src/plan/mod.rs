@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use stickycas_harness::files::{FileError, Settings, Source, schema_of};
+use stickycas_harness::files::{FileError, FileKind, Settings, Source, schema_of};
 use stickycas_harness::scenario::Scenario;
 use stickycas_model::ground_truth::Role;
 use stickycas_model::judge::Outcome;
@@ -90,8 +90,10 @@ impl Plan {
 
     fn read(source: &Source) -> Result<Self, FileError> {
         // The keys of the instance are those of scenarios.
-        source.check(|InstanceOf { instance: _ }| Ok(()))?;
-        source.check(|written: File| read(written, &source.file, &source.text))
+        let keys = source.check(|InstanceOf { instance: _ }| Ok(()));
+        let plan =
+            keys.and_then(|()| source.check(|written: File| read(written, &source.file, &source.text)));
+        FileKind::Plan.or_another(source, plan)
     }
 
     /// The steps that are drawn from a seed, as a plan.

@@ -6,11 +6,13 @@
 
 pub mod faults;
 pub mod instance;
+pub mod kind;
 pub mod schema;
 pub mod values;
 
 pub use stickycas_program::files::{Fault, FileError, Problem, SettingError, Settings, Source};
 
+pub use self::kind::FileKind;
 pub use self::schema::{Spanned, schema_of};
 
 /// The keys and tables that stand at the top of a file. Any other key without a dot is one of `[instance]`.

@@ -21,7 +21,7 @@ use stickycas_model::sim;
 pub use self::file::{File, Proposals};
 pub use self::template::Template;
 pub use crate::files::{FileError, LARGEST_SEED, Problem, SettingError, Settings, draw_seed};
-use crate::files::{Source, schema_of};
+use crate::files::{FileKind, Source, schema_of};
 
 /// Why the simulator has nothing to show of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,7 +86,8 @@ impl Scenario {
     }
 
     fn read(source: &Source, seed: Option<u64>) -> Result<Self, FileError> {
-        source.check(|written: File| check::check(&written, seed))
+        let checked = source.check(|written: File| check::check(&written, seed));
+        FileKind::Scenario.or_another(source, checked)
     }
 
     /// Whether the simulator can show what the scenario is about.

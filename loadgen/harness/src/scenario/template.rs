@@ -13,7 +13,7 @@ use super::file::File;
 use super::{Scenario, check};
 use crate::fault_plan::FaultPlan;
 use crate::files::faults::fault_plan;
-use crate::files::{FileError, Settings, Source};
+use crate::files::{FileError, FileKind, Settings, Source};
 
 /// A scenario to be run with many seeds. See the module.
 #[derive(Clone, Debug)]
@@ -43,11 +43,12 @@ impl Template {
     }
 
     fn read(source: Source, seed: Option<u64>) -> Result<Self, FileError> {
-        let (written, scenario, faults) = source.check(|written: File| {
+        let checked = source.check(|written: File| {
             let scenario = check::check(&written, seed)?;
             let faults = fault_plan(&written.faults, &scenario.params, scenario.seed)?;
             Ok((written, scenario, faults))
-        })?;
+        });
+        let (written, scenario, faults) = FileKind::Scenario.or_another(&source, checked)?;
         Ok(Self { source, written, scenario, faults })
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stickycas_harness::files::{FileError, Settings, Source};
+use stickycas_harness::files::{FileError, FileKind, Settings, Source};
 
 use super::check::check;
 use super::file::File;
@@ -15,7 +15,7 @@ impl Campaign {
     /// # Errors
     /// The file cannot be read, or the first thing in it that is wrong.
     pub fn load(path: &Path, seed: Option<u64>, settings: &Settings) -> Result<(Self, Limits), FileError> {
-        Source::load(path, &of_campaigns(settings))?.check(|written: File| check(written, seed))
+        read(&Source::load(path, &of_campaigns(settings))?, seed)
     }
 
     /// Checks a campaign given as the text of a file, named `file` in errors. `seed` as for
@@ -37,8 +37,13 @@ impl Campaign {
         seed: Option<u64>,
         settings: &Settings,
     ) -> Result<(Self, Limits), FileError> {
-        Source::new(file, text, &of_campaigns(settings)).check(|written: File| check(written, seed))
+        read(&Source::new(file, text, &of_campaigns(settings)), seed)
     }
+}
+
+fn read(source: &Source, seed: Option<u64>) -> Result<(Campaign, Limits), FileError> {
+    let checked = source.check(|written: File| check(written, seed));
+    FileKind::Campaign.or_another(source, checked)
 }
 
 /// The settings of a campaign: each setting of an axis sets the axis, by whichever of its names.

@@ -17,7 +17,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stickycas_harness::fault_plan::FaultPlan;
-use stickycas_harness::files::{FileError, Source, schema_of};
+use stickycas_harness::files::{FileError, FileKind, Source, schema_of};
 use stickycas_model::params::Params;
 
 pub use self::file::{Load, Prefix};
@@ -148,7 +148,8 @@ impl Profile {
             Some(path) => (Source::load(path, &settings)?, Duration::ZERO),
             None => (Source::new("the default profile", DEFAULT, &settings), DEFAULT_WARM_UP),
         };
-        source.check(|written: file::File| check::check(written, warm_up))
+        let checked = source.check(|written: file::File| check::check(written, warm_up));
+        FileKind::Profile.or_another(&source, checked)
     }
 
     /// Checks a profile given as the text of a file, named `file` in errors.
