@@ -53,7 +53,10 @@ impl FromStr for FailIf {
             }
         };
         let (name, given) = (name.trim(), given.trim());
-        let no_figure = |()| format!("{text}: there is no figure {name}: give {}", Metric::all_names());
+        let no_figure = |()| match Metric::meant_by(name) {
+            Some(meant) => format!("{text}: there is no figure {name}: did you mean {meant}?"),
+            None => format!("{text}: there is no figure {name}: give {}", Metric::all_names()),
+        };
         let figure: Metric = name.parse().map_err(no_figure)?;
         let (value, wanted) = if figure.is_latency() {
             let duration = stickycas_program::parse_duration(given).ok();
@@ -100,6 +103,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_answered_with_what_to_do() {
         assert!(parse("instance_p99 = 4").unwrap_err().contains("give FIGURE > VALUE"));
+        assert!(parse("p99 > 50ms").unwrap_err().ends_with("p99: did you mean instance_p99?"));
+        assert!(parse("eror_rate > 0").unwrap_err().ends_with("eror_rate: did you mean error_rate?"));
         assert!(parse("speed > 4").unwrap_err().contains("there is no figure speed: give instance_p50"));
         assert!(parse("instance_p99 > 4").unwrap_err().contains("give a duration such as 50ms"));
         assert!(parse("errors > some").unwrap_err().contains("give a number such as"));

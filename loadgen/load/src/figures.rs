@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use stickycas_program::files::nearest;
 
 use super::measure::{Histograms, Label, Measure, OperationOutcome, Party, empty};
 
@@ -242,6 +243,9 @@ fn with_ends(mut counts: Counts, histograms: &Histograms) -> Counts {
     counts
 }
 
+/// The least likeness of a text and the name of a figure that is suggested in its place.
+const LIKELY: f64 = 0.85;
+
 /// A figure, by its name: `instance_p99`, `rate`, `error_rate`, ...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
@@ -290,6 +294,18 @@ impl Metric {
     #[must_use]
     pub const fn more_is_better(self) -> bool {
         matches!(self, Self::Rate | Self::AccessRate)
+    }
+
+    /// The name that was most likely meant by a text that is none.
+    pub(super) fn meant_by(text: &str) -> Option<String> {
+        if POINTS.contains(&text) {
+            return Some(format!("{}_{text}", Measure::Instance.name()));
+        }
+        let latency = |measure: Measure| POINTS.map(|point| format!("{}_{point}", measure.name()));
+        let plain = Self::PLAIN.map(|(_, name)| name.to_owned());
+        let names: Vec<String> = Measure::ALL.into_iter().flat_map(latency).chain(plain).collect();
+        let (meant, likeness) = nearest(text, names.iter().map(String::as_str))?;
+        (likeness >= LIKELY).then(|| meant.to_owned())
     }
 
     /// How names are made, for people.

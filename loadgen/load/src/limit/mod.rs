@@ -49,8 +49,12 @@ pub struct LimitRequest {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     /// With --find-limit: how exactly each finds its limit, as a share of it
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05, value_parser = share)]
     pub precision: f64,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "give a number such as 0.05".to_owned())
 }
 
 /// One rate that was tried.
