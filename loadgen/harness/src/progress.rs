@@ -15,6 +15,8 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use stickycas_model::history::Event;
 use stickycas_model::types::ProcessId;
 
+use crate::report::grid::counted;
+
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
@@ -167,7 +169,7 @@ impl RunProgress {
         }
         let decided = self.correct - self.awaited.len() as u64;
         let Self { display, begin, correct, joined, phase, length, .. } = &*self;
-        let message = || format!("{joined} joined, phase {phase}, {length} entries");
+        let message = || format!("{joined} joined, phase {phase}, {}", counted(u64::from(*length), "entry"));
         let line =
             || format!("{:>4} s  {decided}/{correct} decided  {}", begin.elapsed().as_secs(), message());
         display.show(decided, message, line);

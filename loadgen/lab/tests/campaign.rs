@@ -302,7 +302,7 @@ fn a_sample_over_the_network_agrees_with_the_simulator() {
     let mut said = String::new();
     run_campaign(&source(), temporary.path(), &more, &AtomicBool::new(false), |text| said.push_str(text))
         .unwrap();
-    assert!(said.ends_with("0 runs are left, 2 over the network as well"), "{said}");
+    assert!(said.ends_with("left: 0 runs, 2 over the network as well"), "{said}");
     let past_again = journal::read(temporary.path()).unwrap().1;
     assert!(completed.network.iter().all(|(seed, sampled)| past_again.network.get(seed) == Some(sampled)));
     assert_eq!(past_again.network.len(), 14);

@@ -16,6 +16,7 @@ use stickycas_harness::judge::{
     self, JudgeOptions, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
 };
 use stickycas_harness::record::Record;
+use stickycas_harness::report::grid::counted;
 use stickycas_harness::report::table::counted_as;
 use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::run::{Identities, ServerHandle};
@@ -147,7 +148,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
     });
     runtime.shutdown_background();
     let Some(done) = done else {
-        tell(&format!("interrupted: {} instances judged", series.done()));
+        tell(&format!("interrupted: {} judged", counted(series.done(), "instance")));
         series.interrupted()?;
         return Ok(Exit::NotDone);
     };
@@ -155,7 +156,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
     if series.asked() != Some(1) {
         let counts: Vec<String> =
             series.verdicts().map(|(outcome, count)| format!("{count} {}", counted_as(outcome))).collect();
-        tell(&format!("{} instances: {}", series.done(), counts.join("; ")));
+        tell(&format!("{}: {}", counted(series.done(), "instance"), counts.join("; ")));
     }
     Ok(worst(series.verdicts().map(|(outcome, _)| outcome), expected))
 }

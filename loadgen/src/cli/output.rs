@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use stickycas_harness::report::grid::counted;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -60,7 +61,7 @@ impl RunLog {
         let lines = log.iter().filter(|&&byte| byte == b'\n').count();
         let file = folder.join("log.txt");
         fs::write(&file, log.as_slice())?;
-        tell(&format!("log: {lines} warnings, in {}", file.display()));
+        tell(&format!("log: {}, in {}", counted(lines as u64, "warning"), file.display()));
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use clap::Args;
 use stickycas_harness::exit::{Exit, NOT_PROMISED, UsageError};
 use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::report::grid::{counted as numbered, grouped};
 use stickycas_harness::report::json;
-use stickycas_harness::report::table::grouped;
 use stickycas_harness::scenario::{LARGEST_SEED, Template};
 use stickycas_harness::simulate;
 use stickycas_lab::batch::report::Batch;
@@ -102,9 +102,7 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
     drop(progress);
 
     let rate = counted.runs as f64 / begin.elapsed().as_secs_f64().max(1e-9);
-    let runs_made =
-        if counted.runs == 1 { "1 run".to_owned() } else { format!("{} runs", grouped(counted.runs)) };
-    tell(&format!("{runs_made}, {} a second", grouped(rate as u64)));
+    tell(&format!("{}, {} a second", numbered(counted.runs, "run"), grouped(rate as u64)));
     let batch = Batch {
         name: &template.scenario().name,
         file: &file.display().to_string(),

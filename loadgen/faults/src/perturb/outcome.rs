@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use comfy_table::ContentArrangement;
 use serde::Serialize;
 use stickycas_harness::report::table::grid;
 use stickycas_model::judge::{self, Property, Verdict};
@@ -115,8 +114,6 @@ impl PlanOutcome {
 #[must_use]
 pub fn table(all: &[PlanOutcome]) -> String {
     let mut table = grid(["plan", "verdict", "f", "late", "not promised", "as planned"]);
-    // A premise is a sentence: on a terminal it is broken.
-    table.set_content_arrangement(ContentArrangement::Dynamic);
     for done in all {
         let late: Vec<String> = done.late.iter().map(ToString::to_string).collect();
         let missing = done.missing.iter().map(|(property, premise)| format!("{property}: {premise}"));

@@ -55,13 +55,19 @@ pub fn align_right(table: &mut Table, columns: impl RangeBounds<usize>) {
 /// its rows.
 pub fn leave_out(table: &mut Table, columns: &[usize]) {
     for column in columns {
-        if unbroken(table) <= table.width().map_or(WIDTH, usize::from) {
+        if fits(table) {
             return;
         }
         if let Some(column) = table.column_mut(*column) {
             column.set_constraint(ColumnConstraint::Hidden);
         }
     }
+}
+
+/// Whether nothing in the table is broken into several lines.
+#[must_use]
+pub fn fits(table: &Table) -> bool {
+    unbroken(table) <= table.width().map_or(WIDTH, usize::from)
 }
 
 /// Characters of a line of the table if nothing in it is broken: of each column its content, its padding and
@@ -78,6 +84,32 @@ fn unbroken(table: &Table) -> usize {
 pub fn wrapped(text: &str, width: usize, first: &str, others: &str) -> String {
     let options = Options::new(width.min(LONGEST_LINE)).initial_indent(first).subsequent_indent(others);
     textwrap::fill(text, options.break_words(false)) + "\n"
+}
+
+/// "1 warning", "2 warnings", "1,200 entries".
+#[must_use]
+pub fn counted(number: u64, thing: &str) -> String {
+    let things = match (number, thing.strip_suffix('y')) {
+        (1, _) => thing.to_owned(),
+        (_, Some(stem)) => format!("{stem}ies"),
+        (_, None) if thing.ends_with("ss") => format!("{thing}es"),
+        (_, None) => format!("{thing}s"),
+    };
+    format!("{} {things}", grouped(number))
+}
+
+/// With a comma after each three digits.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -106,6 +138,14 @@ mod tests {
         assert!(longest(&least) <= 45 && !least.contains("proposal") && least.contains("entry 1"), "{least}");
         let broken = table(SHORTEST_LINE - 10);
         assert!(longest(&broken) <= SHORTEST_LINE - 10 && broken.contains("appended"), "{broken}");
+    }
+
+    #[test]
+    fn one_thing_is_not_many() {
+        let texts = [(1, "entry"), (0, "entry"), (1, "process"), (2, "process"), (1_234_567, "run")];
+        let texts = texts.map(|(number, thing)| counted(number, thing));
+        assert_eq!(texts, ["1 entry", "0 entries", "1 process", "2 processes", "1,234,567 runs"]);
+        assert_eq!([0, 999, 1_000].map(grouped), ["0", "999", "1,000"]);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
 use stickycas_model::printable::printable;
 use stickycas_model::types::{Phase, ProcessId, Value};
 
-pub use super::grid::{align_right, grid};
-use super::grid::{WIDTH, grid_within, leave_out, width, wrapped};
+use super::grid::{WIDTH, counted, grid_within, leave_out, width, wrapped};
+pub use super::grid::{align_right, grid, grouped};
 use crate::record::Record;
 
 /// Rows shown on a terminal; the run folder has all.
@@ -90,7 +90,8 @@ fn first_appends(record: &Record) -> BTreeMap<ProcessId, (Phase, AppendAnswer)> 
 fn processes(text: &mut String, record: &Record, rows: usize, width: usize) -> std::fmt::Result {
     let appends = first_appends(record);
     let columns = ["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"];
-    let mut table = grid_within(width, columns);
+    // A file has every column.
+    let mut table = grid_within(if rows == usize::MAX { usize::MAX } else { width }, columns);
     for (process, assignment) in record.scenario.truth.assignments().take(rows) {
         let append = appends.get(&process).copied();
         let decision = record.verdict.decisions.get(&process);
@@ -107,24 +108,10 @@ fn processes(text: &mut String, record: &Record, rows: usize, width: usize) -> s
         ]);
     }
     align_right(&mut table, 0..2);
-    // The phase of the append, the proposal, the phase of the decision.
-    leave_out(&mut table, &[4, 3, 6]);
+    // The phase of the append, the proposal, the phase of the decision, the warp.
+    leave_out(&mut table, &[4, 3, 6, 1]);
     writeln!(text, "{table}")?;
-    left_out(text, record.scenario.params.processes() as usize, rows, "processes")
-}
-
-/// With a comma after each three digits.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    left_out(text, record.scenario.params.processes() as usize, rows, "process")
 }
 
 fn dash() -> String {
@@ -141,7 +128,8 @@ fn short(value: &Value) -> String {
 
 fn left_out(text: &mut String, all: usize, shown: usize, what: &str) -> std::fmt::Result {
     if all > shown {
-        writeln!(text, "and {} more {what}; report.txt in the run folder has all", all - shown)?;
+        let more = counted((all - shown) as u64, what);
+        writeln!(text, "and {more} more; report.txt in the run folder has all")?;
     }
     Ok(())
 }
@@ -152,7 +140,7 @@ fn list(text: &mut String, record: &Record, rows: usize, width: usize) -> std::f
     let values: Vec<String> = entries.iter().take(limit).map(short).collect();
     let shown = format!("list of {}: {}", entries.len(), values.join(" "));
     text.push_str(&wrapped(&shown, width, "", "  "));
-    left_out(text, entries.len(), limit, "entries")
+    left_out(text, entries.len(), limit, "entry")
 }
 
 fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style, width: usize) -> std::fmt::Result {
@@ -220,15 +208,5 @@ fn sentences(text: &mut String, title: &str, sentences: &[String], width: usize)
     text.push_str(":\n");
     for sentence in sentences {
         text.push_str(&wrapped(sentence, width, "  - ", "    "));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_are_grouped_from_the_right() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 use comfy_table::Table;
 use serde::Serialize;
 use stickycas_harness::command_line::{self, OF_MANY_RUNS};
-use stickycas_harness::report::table::{align_right, counted_as, grid};
+use stickycas_harness::report::grid::{align_right, counted, grid, leave_out};
+use stickycas_harness::report::table::counted_as;
 use stickycas_model::judge::{Outcome, Property};
 
 use super::{Extent, OutcomeCount, Tally};
@@ -34,8 +35,9 @@ impl fmt::Display for Batch<'_> {
         let Self { name, first_seed, asked, tally, .. } = self;
         writeln!(
             text,
-            "{name}: {} of {asked} runs in the simulator, seeds from {first_seed} on",
-            tally.runs
+            "{name}: {} of {} in the simulator, seeds from {first_seed} on",
+            tally.runs,
+            counted(*asked, "run")
         )?;
         writeln!(text, "{}", self.verdicts())?;
         writeln!(text, "{}", self.properties())?;
@@ -51,8 +53,9 @@ impl fmt::Display for Batch<'_> {
         let Tally { culprits, named, blamed, accused_correct, .. } = tally;
         writeln!(
             text,
-            "offences: {named} of {culprits} culprits named, {blamed} processes blamed, {accused_correct} of them \
-             correct"
+            "offences: {named} of {} named, {} blamed, {accused_correct} of them correct",
+            counted(*culprits, "culprit"),
+            counted(*blamed, "process")
         )?;
         self.commands(text)
     }
@@ -84,6 +87,7 @@ impl Batch<'_> {
             ]);
         }
         align_right(&mut table, 1..);
+        leave_out(&mut table, &[3, 5]);
         table
     }
 

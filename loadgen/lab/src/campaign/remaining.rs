@@ -1,5 +1,7 @@
 //! The work that an interrupted campaign has left.
 
+use stickycas_harness::report::grid::counted;
+
 use super::journal::Completed;
 use super::network;
 use super::plan::{Campaign, CellPlan};
@@ -34,8 +36,13 @@ impl std::fmt::Display for Remaining<'_> {
         let Self { cells, network, all } = self;
         let runs: u64 = cells.iter().map(|cell| cell.runs()).sum();
         match all - cells.len() {
-            0 => write!(f, "{all} cells, {runs} runs")?,
-            done => write!(f, "going on: {done} of {all} cells are done, {runs} runs are left")?,
+            0 => write!(f, "{}, {}", counted(*all as u64, "cell"), counted(runs, "run"))?,
+            done => write!(
+                f,
+                "going on: {done} of {} are done; left: {}",
+                counted(*all as u64, "cell"),
+                counted(runs, "run")
+            )?,
         }
         if !network.is_empty() {
             write!(f, ", {} over the network as well", network.len())?;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use comfy_table::Table;
-use stickycas_harness::report::table::{align_right, grid, grouped};
+use stickycas_harness::report::grid::{align_right, grid, grouped, leave_out, width, wrapped};
 
 use super::Report;
 
@@ -38,25 +38,27 @@ fn table(report: &Report) -> Table {
         ]);
     }
     align_right(&mut table, 2..8);
+    leave_out(&mut table, &[5, 6, 4]);
     table
 }
 
 fn write_rest(text: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for row in report.rows.iter().filter(|row| !row.against.is_empty()) {
         for reason in &row.against {
-            writeln!(text, "claim {} ({}), n = {}: {reason}", row.claim, row.part, row.n)?;
+            let line = format!("claim {} ({}), n = {}: {reason}", row.claim, row.part, row.n);
+            text.write_str(&wrapped(&line, width(), "", "  "))?;
         }
     }
     let sum = |of: fn(&super::Row) -> u64| grouped(report.rows.iter().map(of).sum());
-    writeln!(
-        text,
+    let line = format!(
         "{} searches, {} states, {} transitions in {:.1} s, {} at a time; every rule checked in every state (d)",
         sum(|row| row.searches),
         sum(|row| row.states),
         sum(|row| row.transitions),
         report.seconds,
         report.jobs,
-    )?;
+    );
+    text.write_str(&wrapped(&line, width(), "", "  "))?;
     let left = report.planned - report.rows.iter().map(|row| row.searches).sum::<u64>();
     match (report.holds(), report.interrupted) {
         (false, _) => writeln!(text, "NOT EVERY CLAIM HOLDS")?,
