@@ -87,9 +87,9 @@ pub(super) struct CrashArgs {
 }
 
 const AFTER_HELP: &str = "\
-A run fails if a client was told something that did not stand, docs/internals/fault-tests.md says what that means. The folder of a
-failed round stays: the log of the server, and what was known of each instance with a violation. An interrupt ends it
-early and shows what there is.";
+A run fails if a client was told something that did not stand; docs/internals/fault-tests.md says what that means. \
+The folder of a failed round stays: the log of the server, and what was known of each instance with a violation. \
+An interrupt ends it early and shows what there is.";
 
 const BUILD_CLUSTER: &str = "--cluster needs this program with the feature `cluster`, which is no part of the usual build: \
     cargo build -p stickycas-loadgen --features cluster";

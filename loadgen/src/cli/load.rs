@@ -62,7 +62,7 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
     /// With --baseline: differences up to this share are noise
-    #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = number)]
     noise: f64,
     /// Begin at this time: RFC 3339, such as 2030-01-31T12:00:00Z, or so long from now on, such as +10s. So
     /// generators on several machines begin together
@@ -200,6 +200,10 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
         Exit::Done if !found.is_settled() => Exit::Unknown,
         exit => exit,
     })
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "give a number such as 0.1".to_owned())
 }
 
 impl LoadArgs {

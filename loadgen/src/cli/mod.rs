@@ -8,6 +8,7 @@ mod crash;
 mod dump;
 mod explain;
 mod explore;
+mod help;
 mod judge;
 mod live;
 mod load;
@@ -31,7 +32,7 @@ use anyhow::Context as _;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stickycas_client_program::ErrorRecord;
 use stickycas_harness::environment::VERSION;
-use stickycas_harness::exit::{EXIT_CODES, Exit};
+use stickycas_harness::exit::Exit;
 use stickycas_harness::report::json;
 use stickycas_program::{Completions, ManPages, asked_to_stop};
 use tokio::runtime::Runtime;
@@ -106,12 +107,9 @@ fn fail(exit: Exit, message: &str, json: bool) -> Exit {
     exit
 }
 
-/// The command line, every help of which has the exit codes.
+/// The command line.
 fn command() -> clap::Command {
-    Cli::command().after_help(EXIT_CODES).mut_subcommands(|subcommand| {
-        let help = subcommand.get_after_help().map(|help| format!("{help}\n\n")).unwrap_or_default();
-        subcommand.after_help(help + EXIT_CODES)
-    })
+    help::with_help(Cli::command())
 }
 
 /// Runs the program with these arguments, the first being its name.

@@ -86,10 +86,9 @@ pub(super) struct PerturbArgs {
 }
 
 const AFTER_HELP: &str = "\
-The project must be up: docker compose up --detach. For each plan the judge's container
-is made anew. All others stay as they are, but for what the plan does to them, and are
-put back as they were, also on Ctrl-C. The judge is left as it was made for the last
-plan: ended, and stopped if the plan was interrupted.";
+The project must be up: docker compose up --detach. For each plan the judge's container is made anew. All others stay \
+as they are, but for what the plan does to them, and are put back as they were, also on Ctrl-C. The judge is left as it \
+was made for the last plan: ended, and stopped if the plan was interrupted.";
 
 pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<Exit> {
     // An error in the last plan is told before the first one begins.
