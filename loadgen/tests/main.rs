@@ -6,6 +6,7 @@ mod crash_program;
 mod dump_program;
 mod judge;
 mod load_program;
+mod mistakes;
 mod perturb;
 mod program;
 mod schemas;

@@ -101,6 +101,40 @@ fn an_unexpected_verdict_fails_and_names_the_command() {
 }
 
 #[test]
+fn reports_fit_into_the_lines_of_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["late-append-open", "over-the-bound"] {
+        fs::copy(scenario(name), folder.path().join(format!("{name}.toml"))).unwrap();
+    }
+    let campaign = "name = \"small\"\nseed = 1\n[axes]\nprocesses = 4\nwarp_size = 1\nread_size = 4\nbyzantine = \
+                    [0, 1]\nstrategy = \"silent\"\n[[sweep]]\nname = \"a-sweep-of-some-length\"\nruns = 1000\n";
+    fs::write(folder.path().join("small.toml"), campaign).unwrap();
+    for columns in [60, 80] {
+        let run = format!("run-{columns}");
+        for arguments in [
+            &["simulate", "late-append-open.toml", "--seed", "8", "--out", &run][..],
+            &["simulate", "over-the-bound.toml", "--seed", "8", "--runs", "50"],
+            &["explain", &run],
+            &["campaign", "small.toml", "--out", &format!("campaign-{columns}")],
+            &["explore", "--claim", "b", "--max-n", "2"],
+        ] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+            let command = command.args(arguments).current_dir(folder.path()).env_remove("RUST_LOG");
+            let output = command.env("COLUMNS", columns.to_string()).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", told(&output));
+            let text = String::from_utf8(output.stdout).unwrap();
+            // A command stays in one line, in which it can be copied.
+            let long = |line: &&str| !line.starts_with("to repeat ") && line.chars().count() > columns;
+            assert_eq!(text.lines().find(long), None, "{arguments:?} at {columns}:\n{text}");
+            assert!(text.lines().count() > 3, "{text}");
+        }
+    }
+    // A file has all.
+    let whole = fs::read_to_string(folder.path().join("run-60/report.txt")).unwrap();
+    assert!(whole.contains("┆ proposal ┆ append "), "{whole}");
+}
+
+#[test]
 fn what_cannot_be_run_is_wrong_usage_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bad.toml"), "name = \"bad\"\ncolour = \"red\"\n").unwrap();

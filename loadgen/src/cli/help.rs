@@ -62,7 +62,7 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
         "campaign",
         &[
             "stickycas-loadgen campaign examples/campaigns/quick.toml",
-            "stickycas-loadgen campaign examples/campaigns/paper.toml --only window --jobs 4",
+            "stickycas-loadgen campaign examples/campaigns/paper.toml --only window",
         ],
     ),
     (
@@ -182,7 +182,7 @@ mod tests {
         for subcommand in command().get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
             let help = subcommand.get_after_help().map(ToString::to_string).unwrap_or_default();
             for pair in help.lines().collect::<Vec<_>>().windows(2) {
-                let is_broken = !pair[0].starts_with(' ')
+                let is_broken = pair[0].starts_with(char::is_alphabetic)
                     && !pair[0].ends_with([':', '.'])
                     && pair[1].starts_with(char::is_alphabetic);
                 assert!(!is_broken, "{}: {pair:?}", subcommand.get_name());

@@ -5,7 +5,7 @@ use std::fmt;
 use comfy_table::Table;
 use serde::Serialize;
 use stickycas_harness::command_line::{self, OF_MANY_RUNS};
-use stickycas_harness::report::grid::{align_right, counted, grid, leave_out};
+use stickycas_harness::report::grid::{align_right, counted, grid, leave_out, width, wrapped};
 use stickycas_harness::report::table::counted_as;
 use stickycas_model::judge::{Outcome, Property};
 
@@ -33,16 +33,17 @@ pub struct Batch<'a> {
 impl fmt::Display for Batch<'_> {
     fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, first_seed, asked, tally, .. } = self;
-        writeln!(
-            text,
+        let heading = format!(
             "{name}: {} of {} in the simulator, seeds from {first_seed} on",
             tally.runs,
             counted(*asked, "run")
-        )?;
+        );
+        text.write_str(&line(&heading))?;
         writeln!(text, "{}", self.verdicts())?;
         writeln!(text, "{}", self.properties())?;
         if let (Some(last), Some(bound)) = (tally.last_decision_phase, tally.phase_bound) {
-            writeln!(text, "last decision: phase {}, bound W*(1+c+m) = {}", extent(last), extent(bound))?;
+            let last = format!("last decision: phase {}, bound W*(1+c+m) = {}", extent(last), extent(bound));
+            text.write_str(&line(&last))?;
         }
         if let Some(entries) = tally.entries {
             writeln!(text, "entries: {}", extent(entries))?;
@@ -51,12 +52,12 @@ impl fmt::Display for Batch<'_> {
             writeln!(text, "runs with late correct processes: {}", tally.late.runs)?;
         }
         let Tally { culprits, named, blamed, accused_correct, .. } = tally;
-        writeln!(
-            text,
+        let offences = format!(
             "offences: {named} of {} named, {} blamed, {accused_correct} of them correct",
             counted(*culprits, "culprit"),
             counted(*blamed, "process")
-        )?;
+        );
+        text.write_str(&line(&offences))?;
         self.commands(text)
     }
 }
@@ -102,6 +103,11 @@ impl Batch<'_> {
         }
         Ok(())
     }
+}
+
+/// A sentence as wide as the terminal.
+fn line(text: &str) -> String {
+    wrapped(text, width(), "", "  ")
 }
 
 fn seed(seed: Option<u64>) -> String {
