@@ -1,24 +1,15 @@
 //! Three servers over three members of etcd, beside one server and beside the same consensus on bare etcd.
-//!
-//! ```text
-//! cargo run --release -p stickycas-bench --features cluster -- cluster --json cluster.json
-//! ```
-//!
-//! Instances of 32 processes over Attach, with all frames of a moment in one message. All programs share the
-//! machine: the clients with one worker, each server with one, and the members of etcd, which wait for the
-//! disk.
+//! Feature `cluster`.
 //!
 //! | candidate | measured |
 //! | --- | --- |
 //! | `naive/k` | the same consensus on three members of etcd, k instances in flight: see `etcd`; the processes spread over the members |
 //! | `cluster/k` | three servers over three members of etcd; k instances in flight at all servers together, as many at each |
-//! | `durable/k` | one server with its log on disk |
-//! | `memory/k` | one server without a log |
+//! | `durable/k`, `memory/k` | one server with its log on disk, and without a log |
 //!
-//! Each turn has servers and etcd of its own. Instances are created before the clock runs; every one is
-//! judged when it has stopped. With a log in etcd: `writes_per_s` (transactions that etcd has applied), and
-//! of an applied transaction its `batches` (of one shard each), `steps` and `bytes`; `commit_us` is the time
-//! from handing a batch to the committer to its commit.
+//! Over Attach, with all frames of a moment in one message. With a log in etcd: `writes_per_s` (transactions
+//! that etcd has applied), and of an applied transaction its `batches` (of one shard each), `steps` and
+//! `bytes`; `commit_us` is the time from handing a batch to the committer to its commit.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -34,7 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::etcd::{self, Etcd, Program};
 use crate::fixture::Fixture;
-use crate::metrics::{Commits, Metrics};
+use crate::metrics::{self, Metrics};
 use crate::results::Figures;
 use crate::rounds::{Candidate, RoundOptions};
 use crate::servers::{self, ANY_PORT, COORDINATOR, Launch};
@@ -215,32 +206,33 @@ impl Cluster {
             counts.writes = counts.writes.max(metrics.value(PROPOSALS)?);
         }
         for Fixture { server, .. } in &self.servers {
-            counts.log = counts.log.plus(1.0, Commits::read(server.operators()?).await?);
+            counts.log = counts.log.plus(1.0, &Metrics::read(server.operators()?).await?);
         }
         Ok(counts)
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Counts {
     /// Writes that etcd has applied: transactions that write, and a few for leases.
     writes: f64,
     /// A commit is one batch of one shard.
-    log: Commits,
+    log: Metrics,
 }
 
 impl Counts {
     /// Adds those between an earlier moment and this one to the figures of a turn.
     fn figures(self, before: Self, (wall, figures): (Duration, Figures)) -> Figures {
-        let (writes, log) = (self.writes - before.writes, self.log.plus(-1.0, before.log));
-        let has_log = log.commits > 0.0 && writes > 0.0;
-        let of_write = |value: f64| has_log.then_some(value / writes);
+        let (writes, log) = (self.writes - before.writes, self.log.plus(-1.0, &before.log));
+        let count = |name| log.value(name).ok().filter(|count| *count > 0.0);
+        let of_write = |name| count(name).map(|count| count / writes).filter(|_| writes > 0.0);
+        let commit = count(metrics::SYNC_S).zip(count(metrics::COMMITS));
         figures
             .with("writes_per_s", writes / wall.as_secs_f64())
-            .maybe("batches_per_write", of_write(log.commits))
-            .maybe("steps_per_write", of_write(log.steps))
-            .maybe("bytes_per_write", of_write(log.bytes))
-            .maybe("commit_us", has_log.then_some(log.sync_s * 1e6 / log.commits))
+            .maybe("batches_per_write", of_write(metrics::COMMITS))
+            .maybe("steps_per_write", of_write(metrics::STEPS))
+            .maybe("bytes_per_write", of_write(metrics::BYTES))
+            .maybe("commit_us", commit.map(|(seconds, commits)| seconds * 1e6 / commits))
     }
 }
 

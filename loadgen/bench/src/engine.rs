@@ -6,10 +6,9 @@
 //! | `redb-one-phase` | the same in one phase, which is one sync |
 //! | `segments` | a file of our own that is written over from its beginning when it is trimmed: length, place, checksum and batch, then one sync |
 //!
-//! All of them do the same work: one batch in flight, as large as those that the server makes (`wire` tells
-//! how many bytes a commit has), with its place and a CRC-32, and the batches before the last 64 MiB trimmed,
-//! which is the server's default (`log_tail_bytes`). Each candidate has one log, which lives through all
-//! rounds.
+//! One batch in flight, as large as those that the server makes, and the batches before the last 64 MiB
+//! trimmed, which is the server's default (`log_tail_bytes`). Each candidate has one log, which lives through
+//! all rounds.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -9,17 +9,12 @@
 //! | decide | the mode of the eight, the smallest of several |
 //!
 //! etcd has no scheduler of warps. So each warp has a fixed position, and a process that loses it does not
-//! try another, as here. All choices are in favour of etcd:
-//! - Its list need not be created: the keys come into being with the appends.
-//! - A process must read only when all eight entries exist. On etcd it would have to poll, or to watch. Here
-//!   a flag within this program, at no cost, says that the last entry was created, and the process reads
-//!   once. So each process has exactly two operations, as on StickyCAS, where the read itself waits.
-//! - It is a single etcd without replication, but in the benchmark of clusters, where the processes spread
-//!   over its members. Its clients are not authenticated, have no quota, and do not report decisions.
+//! try another. All choices are in favour of etcd: its list need not be created; a flag within this program
+//! says at no cost when all entries exist, where on etcd a process would poll or watch; its clients are not
+//! authenticated, have no quota, and do not report decisions.
 //!
-//! With fsync, the default of etcd, an answer means that the entry is on the disk. StickyCAS keeps its list
-//! in memory, so there is a candidate without fsync too. The same judge judges the observations, with the
-//! phases that the mapping implies: appends of warp w in phase w, reads in phase 8 + w.
+//! The same judge judges the observations, with the phases that the mapping implies: appends of warp w in
+//! phase w, reads in phase 8 + w.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +24,6 @@ use bytes::Bytes;
 use stickycas_model::access::AppendAnswer;
 use stickycas_model::types::Position;
 use tokio::sync::SetOnce;
-use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 
 use self::wire::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -41,7 +35,8 @@ pub(crate) use stickycas_cluster::testing::etcd::{Etcd, Options, Program};
 
 use crate::results::Figures;
 use crate::stopwatch::Stopwatch;
-use crate::workload::{Observation, Shape, judge, proposal};
+use crate::tasks::in_parallel;
+use crate::workload::{Observation, Shape, by_process, judge, proposal};
 
 const SHAPE: Shape = Shape::WIRE;
 const WARPS: u32 = SHAPE.warps();
@@ -77,36 +72,16 @@ pub(crate) async fn run(etcd: &Etcd, instances: usize, in_flight: usize) -> anyh
     }
     let lists: Arc<[ListProgress]> = (0..instances).map(|_| ListProgress::default()).collect();
     let watch = Stopwatch::start(Vec::new(), pids(etcd));
-    let mut tasks = JoinSet::new();
-    for (process, channel) in channels.into_iter().enumerate() {
-        for first in 0..in_flight {
-            tasks.spawn(play(process, channel.clone(), lists.clone(), first, in_flight));
-        }
-    }
-    let mut observations = vec![vec![Observation::EMPTY; instances]; SHAPE.processes as usize];
-    while let Some(task) = tasks.join_next().await {
-        let (process, own) = task??;
-        own.into_iter().for_each(|(instance, seen)| observations[process][instance] = seen);
-    }
+    let processes = channels.len();
+    let played = in_parallel(processes * instances, processes * in_flight, move |number| {
+        let (process, instance) = (number % processes, number / processes);
+        let (mut client, lists) = (KvClient::new(channels[process].clone()), lists.clone());
+        async move { propose(&mut client, process, instance, &lists[instance]).await }
+    });
+    let played = played.await?;
     let (_, figures) = watch.stop(instances, instances * SHAPE.accesses());
-    judge(SHAPE, &observations)?;
+    judge(SHAPE, &by_process(processes, &played))?;
     Ok(figures)
-}
-
-/// Plays every `stride`-th instance as one process, one after the other.
-async fn play(
-    process: usize,
-    channel: Channel,
-    lists: Arc<[ListProgress]>,
-    first: usize,
-    stride: usize,
-) -> anyhow::Result<(usize, Vec<(usize, Observation)>)> {
-    let mut client = KvClient::new(channel);
-    let mut observations = Vec::new();
-    for instance in (first..lists.len()).step_by(stride) {
-        observations.push((instance, propose(&mut client, process, instance, &lists[instance]).await?));
-    }
-    Ok((process, observations))
 }
 
 async fn propose(

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use stickycas_client::Client;
 use stickycas_client::raw::Connection;
-use tokio::task::JoinSet;
 
-use crate::metrics::Commits;
+use crate::metrics::{self, Metrics};
 use crate::results::Figures;
 use crate::servers::{COORDINATOR, Launch, Server, allow_files};
 use crate::stopwatch::Stopwatch;
+use crate::tasks::in_parallel;
 use crate::workload::{Observation, Shape, agree, judge};
 
 /// See the module. The server ends when this is dropped.
@@ -64,26 +64,13 @@ impl Fixture {
     pub(crate) async fn create(&self, instances: usize, per_group: usize) -> anyhow::Result<Arc<[String]>> {
         const AT_ONCE: usize = 64;
         let (params, size) = (self.shape.params()?, self.shape.processes as usize);
-        let creator = self.creator.as_ref().context("no creator")?;
-        let mut creating = JoinSet::new();
-        for first in 0..AT_ONCE.min(instances) {
-            let create = creator.create_instance().params(&params);
-            creating.spawn(async move {
-                let mut ids = Vec::new();
-                for number in (first..instances).step_by(AT_ONCE) {
-                    let group = number / per_group;
-                    let roster = (group * size..(group + 1) * size).map(principal);
-                    let created = create.clone().roster(roster).send().await?;
-                    ids.push((number, created.instance.id.to_string()));
-                }
-                anyhow::Ok(ids)
-            });
-        }
-        let mut ids = vec![String::new(); instances];
-        while let Some(created) = creating.join_next().await {
-            created??.into_iter().for_each(|(number, id)| ids[number] = id);
-        }
-        Ok(ids.into())
+        let create = self.creator.as_ref().context("no creator")?.create_instance().params(&params);
+        let ids = in_parallel(instances, AT_ONCE, move |number| {
+            let group = number / per_group;
+            let create = create.clone().roster((group * size..(group + 1) * size).map(principal));
+            async move { Ok(create.send().await?.instance.id.to_string()) }
+        });
+        Ok(ids.await?.into())
     }
 
     /// Judges the observations, by process and then by instance. Those of the floor only have to be equal.
@@ -97,25 +84,29 @@ impl Fixture {
         &self,
         play: impl Future<Output = anyhow::Result<Vec<Vec<Observation>>>>,
     ) -> anyhow::Result<Figures> {
-        let before = self.commits().await;
+        let before = self.metrics().await;
         let watch = Stopwatch::start(vec![self.server.pid()], Vec::new());
         let observations = play.await?;
         let accesses = self.ids.len() * self.shape.accesses();
         let (wall, figures) = watch.stop(self.ids.len(), accesses);
-        let after = self.commits().await;
+        let log = self.metrics().await.plus(-1.0, &before);
         self.judge(&observations)?;
-        let log = after.zip(before).map(|(after, before)| after.plus(-1.0, before));
-        let Some(log) = log.filter(|log| log.commits > 0.0) else { return Ok(figures) };
+        let Some(commits) = log.value(metrics::COMMITS).ok().filter(|commits| *commits > 0.0) else {
+            return Ok(figures);
+        };
         Ok(figures
-            .with("commits_per_s", log.commits / wall.as_secs_f64())
-            .with("accesses_per_commit", accesses as f64 / log.commits)
-            .with("commit_us", log.sync_s * 1e6 / log.commits)
-            .with("log_bytes_per_access", log.bytes / accesses as f64))
+            .with("commits_per_s", commits / wall.as_secs_f64())
+            .with("accesses_per_commit", accesses as f64 / commits)
+            .with("commit_us", log.value(metrics::SYNC_S)? * 1e6 / commits)
+            .with("log_bytes_per_access", log.value(metrics::BYTES)? / accesses as f64))
     }
 
-    /// The commits of the server's log; `None` without one.
-    async fn commits(&self) -> Option<Commits> {
-        Commits::read(self.server.operators.as_deref()?).await.ok()
+    /// The metrics of the server; the floor has none, and without a log there are none of its commits.
+    async fn metrics(&self) -> Metrics {
+        match &self.server.operators {
+            Some(operators) => Metrics::read(operators).await.unwrap_or_default(),
+            None => Metrics::default(),
+        }
     }
 }
 

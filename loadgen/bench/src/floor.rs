@@ -2,7 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use stickycas_proto::v1::sticky_cas_service_server::{StickyCasService, StickyCasServiceServer};
@@ -12,7 +11,7 @@ use stickycas_proto::v1::{
     access, answer, client_frame,
 };
 use tokio::net::TcpListener;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
@@ -74,27 +73,21 @@ impl StickyCasService for Floor {
         Ok(Response::new(DecideResponse {}))
     }
 
-    type AttachStream = Echo;
+    type AttachStream = Pin<Box<dyn Stream<Item = Result<AttachResponse, Status>> + Send>>;
 
-    async fn attach(&self, request: Request<Streaming<AttachRequest>>) -> Result<Response<Echo>, Status> {
-        Ok(Response::new(Echo(request.into_inner())))
-    }
-}
-
-/// Answers each message with one message.
-struct Echo(Streaming<AttachRequest>);
-
-impl Stream for Echo {
-    type Item = Result<AttachResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.0).poll_next(cx).map_ok(|request| {
-            let answers = request.frames.into_iter().filter_map(|frame| match frame.frame? {
+    /// Answers each message with one message.
+    async fn attach(
+        &self,
+        request: Request<Streaming<AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let answers = request.into_inner().map(|request| {
+            let answers = request?.frames.into_iter().filter_map(|frame| match frame.frame? {
                 client_frame::Frame::Access(access) => Some(answer(&access).into()),
                 client_frame::Frame::Hello(_) | client_frame::Frame::Decision(_) => None,
             });
-            AttachResponse { frames: answers.collect::<Vec<ServerFrame>>() }
-        })
+            Ok(AttachResponse { frames: answers.collect::<Vec<ServerFrame>>() })
+        });
+        Ok(Response::new(Box::pin(answers)))
     }
 }
 

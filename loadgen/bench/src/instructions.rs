@@ -3,7 +3,7 @@
 //!
 //! The workloads are those of [`crate::wire`], with the hellos and decisions of the instances, and the
 //! creation of instances, one after the other. Those with the same server are counted on one, which has one
-//! worker: a few instances are played first, for all that is made once. Callgrind writes the counts down
+//! worker; a few instances are played first, for all that is made once. Callgrind writes the counts down
 //! whenever the server is asked for its metrics, and begins anew; so the counts of a workload lie between two
 //! such calls, less the cost of a call.
 //!
@@ -31,7 +31,8 @@ use serde_json::json;
 
 use crate::fixture::Fixture;
 use crate::metrics::Metrics;
-use crate::results::{Common, Figures, Row, Summary};
+use crate::results::{Figures, Row, Summary};
+use crate::rounds::{Candidate, RoundOptions};
 use crate::servers::{self, Launch, runtime};
 use crate::streams::AttachStream;
 use crate::wire::attach::{Play, open_all, play_these};
@@ -62,14 +63,8 @@ pub(crate) struct Options {
     /// The file of the budgets.
     #[arg(long, value_name = "FILE", default_value = BUDGETS)]
     budgets: PathBuf,
-    /// How often each workload is counted.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Only these workloads, by name.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    only: Vec<String>,
     #[command(flatten)]
-    common: Common,
+    rounds: RoundOptions,
 }
 
 /// What is counted: the creation of instances, or instances that are played, so many of them in flight.
@@ -87,6 +82,12 @@ struct Workload {
     peer: Peer,
     work: Work,
     instances: usize,
+}
+
+impl Candidate for Workload {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
 }
 
 /// Those with the same server are next to each other.
@@ -170,7 +171,7 @@ impl Counts {
 
 /// Counts, and compares with the budgets.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let program = servers::find(options.common.server.as_deref())?;
+    let program = servers::find(options.rounds.common.server.as_deref())?;
     let profile = program.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     let rustc = env!("STICKYCAS_BENCH_RUSTC");
     let budgets = if options.check { Some(read(&options.budgets)?) } else { None };
@@ -191,18 +192,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if !libraries.flatten().any(|folder| folder.path().join(FAKETIME).exists()) {
         return skip("there is no libfaketime (Debian: apt-get install libfaketime)");
     }
-    let known = WORKLOADS.map(|workload| workload.name);
-    for only in &options.only {
-        ensure!(
-            known.contains(&only.as_str()),
-            "--only: no workload '{only}'; there are: {}",
-            known.join(", ")
-        );
-    }
+    let wanted = options.rounds.wanted(WORKLOADS)?;
     let credentials = credentials()?;
-    let is_wanted =
-        |it: &Workload| options.only.is_empty() || options.only.iter().any(|only| only == it.name);
-    let wanted: Vec<Workload> = WORKLOADS.into_iter().filter(is_wanted).collect();
     let (mut rows, mut over) = (Vec::new(), Vec::new());
     for workloads in wanted.chunk_by(|one, next| one.peer == next.peer) {
         let mut own: Vec<Row> =
@@ -212,7 +203,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             rows.iter_mut().zip(counts).for_each(|(row, counts)| row.turns.push(counts.figures()));
             anyhow::Ok(())
         };
-        for _ in 0..options.rounds {
+        for _ in 0..options.rounds.rounds {
             add(&mut own)?;
         }
         if let Some(Budgets { budgets, .. }) = &budgets {
@@ -241,14 +232,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             let system_calls = (system_calls * 1e3).round() / 1e3;
             all.insert(row.name.clone(), Counts { instructions, system_calls });
         }
-        let (rustc, rounds) = (rustc.to_owned(), options.rounds);
+        let (rustc, rounds) = (rustc.to_owned(), options.rounds.rounds);
         let budgets = Budgets { rustc, profile: profile.into_owned(), rounds, budgets: all };
         let head = "# Budgets of `stickycas-bench instructions`, for each access; written by its --set.\n";
         std::fs::write(&options.budgets, format!("{head}{}", toml::to_string(&budgets)?))?;
     }
     let conditions =
         json!({"budgets": budgets, "bound": INSTRUCTIONS, "bound_of_system_calls": SYSTEM_CALLS});
-    let done = options.common.report("instructions", None, conditions, rows)?;
+    let done = options.rounds.report("instructions", None, conditions, rows)?;
     if over.is_empty() {
         return Ok(done);
     }
@@ -360,7 +351,7 @@ async fn play(
         Work::Unary => {
             let clients = clients * UNARY_IN_FLIGHT.min(fixture.ids.len());
             let steps = Steps::new(pid, clients)?;
-            fixture.judge(&unary::play_all(fixture, UNARY_IN_FLIGHT, Some(&steps)).await?)?;
+            fixture.judge(&unary::play_all(fixture, UNARY_IN_FLIGHT, Some(steps)).await?)?;
             Ok(streams)
         }
         Work::Attach(in_flight) => {

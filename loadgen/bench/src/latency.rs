@@ -1,36 +1,31 @@
 //! The latency of one instance alone, in round trips to a service that does nothing.
 //!
-//! Instances of 32 processes, one at a time. All of them are connected, on Attach with open streams, and
-//! begin at the same moment. The time runs from the first message to the last decision; the instance is
-//! created before (`with_create_us` has both).
-//!
 //! | candidate | measured |
 //! | --- | --- |
-//! | `message` | one message with one access to a stream that echoes, and back, without other messages |
-//! | `messages` | 32 of them at once, on 32 streams, until the last is back |
+//! | `message` | one message with one access to a stream that echoes, and back, without other messages: the wait of one process alone |
+//! | `messages` | 32 of them at once, on 32 streams, until the last is back: no instance of 32 processes can end before |
 //! | `call`, `calls` | the same with unary calls to a service that answers at once |
 //! | `attach` | one instance: hello and append as one message, then the read as another |
 //! | `attach-ahead` | the same, with the read in the first message (F7, D1): it does not depend on the result of the append |
 //! | `unary` | one instance: an append, then a read |
 //! | `...-durable` | an instance on a server that keeps its log on disk |
 //!
-//! `message` is the wait of one process alone, `messages` that of 32 processes which share the processors
-//! with each other and with the server: no instance of 32 processes can end before 32 messages went there and
-//! back. The first instance of each turn does not count: it opens connections.
+//! The time runs from the first message to the last decision; `with_create_us` has the creation too. The
+//! first instance of each turn does not count: it opens connections.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::task::JoinSet;
 
 use crate::fixture::Fixture;
 use crate::results::{Figures, quantile};
 use crate::rounds::{Candidate, RoundOptions};
 use crate::servers::{self, Launch};
 use crate::streams::{AttachStream, append};
-use crate::wire::attach::{Play, in_order, open_all, play_these};
+use crate::tasks::in_parallel;
+use crate::wire::attach::{Play, open_all, play_these};
 use crate::wire::unary;
 use crate::workload::{Observation, Shape, proposal};
 
@@ -119,18 +114,18 @@ async fn play(
         }
         Kind::Calls(_) | Kind::Unary => {
             let many = if let Kind::Calls(many) = kind { many } else { ALL };
-            let mut processes = JoinSet::new();
-            for (process, principal) in fixture.principals.iter().cloned().enumerate().take(many) {
-                let ids = ids.clone();
-                processes.spawn(async move {
+            let (principals, ids) = (fixture.principals.clone(), ids.clone());
+            let processes = in_parallel(many, many, move |process| {
+                let (principal, ids) = (principals[process].clone(), ids.clone());
+                async move {
                     let seen = match kind {
                         Kind::Unary => unary::propose(&principal, &ids[0], process, instance, None).await?,
                         _ => unary::append(&principal, &ids[0], process, instance).await?,
                     };
-                    Ok((process, (seen, Instant::now())))
-                });
-            }
-            for (own, decided) in in_order(processes).await? {
+                    Ok((seen, Instant::now()))
+                }
+            });
+            for (own, decided) in processes.await? {
                 seen.push(own);
                 last = last.max(decided);
             }

@@ -1,8 +1,6 @@
 //! The runner of candidates that take turns: each once in every round, every other round backwards so that a
-//! drift favours none, after a first round that does not count.
-//!
-//! The load of a shared machine changes within minutes: candidates that are measured one after the other are
-//! measured on different machines. So ratios are taken within a round.
+//! drift favours none, after a first round that does not count. The load of a shared machine changes within
+//! minutes, so ratios are taken within a round.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -1,9 +1,8 @@
 //! The servers that are measured: programs of their own, with a runtime of one worker each.
 //!
 //! StickyCAS is the program `stickycas-server`, beside this one or given by `--server`. Unless every bound is
-//! to be as by default, those that would stop a measurement are lifted: on instances, on requests per second
-//! and on the memory that all of that may take in the worst case. What is [`crate::floor`] is served by this
-//! program.
+//! to be as by default, those that would stop a measurement are lifted. What is [`crate::floor`] is served by
+//! this program.
 
 use std::ffi::OsString;
 use std::fs;
@@ -155,7 +154,7 @@ impl Launch {
     }
 }
 
-/// A server that runs. Killed when this is dropped.
+/// A server that runs.
 pub(crate) struct Server {
     pub(crate) url: String,
     /// Of its listener for tokens.
@@ -166,8 +165,11 @@ pub(crate) struct Server {
     pub(crate) identities: Identities,
     /// From the start of the program until it was ready.
     pub(crate) started: Duration,
-    child: Child,
+    child: Program,
 }
+
+/// A program that runs. Killed when this is dropped.
+pub(crate) struct Program(pub(crate) Child);
 
 impl Server {
     /// The floor.
@@ -184,11 +186,11 @@ impl Server {
         let mut child =
             command.stdout(Stdio::piped()).spawn().with_context(|| program.display().to_string())?;
         let output = child.stdout.take();
+        let child = Program(child);
         let (scheme, identities) = match clients {
             Some(clients) => ("https", Identities::Folders(clients)),
             None => ("http", Identities::Names),
         };
-        // Built before anything can fail, so that the process ends in any case.
         let (token_url, operators, started) = (None, None, Duration::ZERO);
         let mut server = Self { url: String::new(), token_url, operators, identities, started, child };
         let mut lines = BufReader::new(output.context("no standard output")?).lines();
@@ -222,7 +224,7 @@ impl Server {
 
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// The address for operators.
@@ -231,11 +233,11 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Program {
     fn drop(&mut self) {
         // Fails if it has ended by itself.
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
     }
 }
 
@@ -293,15 +295,8 @@ pub(crate) fn folder(directory: &Path) -> anyhow::Result<TempDir> {
 
 /// The kind of file system that holds a directory, if the system tells: `ext4`, `tmpfs`.
 pub(crate) fn file_system(directory: &Path) -> Option<String> {
-    let directory = directory.canonicalize().ok()?;
-    let mounts = fs::read_to_string("/proc/mounts").ok()?;
-    let mounts = mounts.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        Some((fields.next()?, fields.next()?))
-    });
-    // Of two mounts at the same place the later hides the earlier.
-    let mounts = mounts.filter(|(place, _)| directory.starts_with(place));
-    mounts.max_by_key(|(place, _)| place.len()).map(|(_, kind)| kind.to_owned())
+    let output = Command::new("df").arg("--output=fstype").arg(directory).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.lines().nth(1).map(str::to_owned)
 }
 
 /// Bytes of the disk that the files of a folder take.

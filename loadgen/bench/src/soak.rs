@@ -1,36 +1,29 @@
 //! A durable server under load for long: whether disk and memory stay flat, and what checkpoints cost.
 //!
-//! The instances are those of `scale`: created, played and judged in portions, by eight principals with
-//! `--in-flight` of them at a time. Their retention is short, so that the server forgets them; everything
-//! else about the log is as by default. With `--live` there are instances besides which do not end: all their
-//! processes read in a slice of them every 50 ms, so that each of them has new inputs whenever checkpoints
-//! are written.
-//!
-//! Four times a second, and at the end: the disk that the log takes, the memory of the server, and how many
-//! checkpoints it has written. An access is timed from the moment it was sent to the moment its answer came;
-//! the load is closed, so an access that the server delays also delays those behind it. It belongs to the
-//! sample in which it was answered; checkpoints are taken in a sample if their count has grown in it or in
-//! the one before, for behind the last of them the log is trimmed. *Flat* means: the first third warms up;
-//! the most of the last third is at most 10 % above that of the middle one, and the line that fits both best
-//! rises by at most 10 % of their mean.
+//! The instances are those of `scale`, with `--in-flight` at a time and a short retention. Four times a
+//! second, and at the end: the disk that the log takes, the memory of the server, and how many checkpoints it
+//! has written. The load is closed, so an access that the server delays also delays those behind it. An
+//! access belongs to the sample in which it was answered; checkpoints are taken in a sample if their count
+//! has grown in it or in the one before, for behind the last of them the log is trimmed. *Flat* means: the
+//! first third warms up; the most of the last third is at most 10 % above that of the middle one, and the
+//! line that fits both best rises by at most 10 % of their mean.
 //!
 //! Rows: `disk` and `memory` (the most of each third, `rise`, and `flat`: 1 or 0), `with checkpoints` and
 //! `without`, whose `detail` has the samples, column by column.
 
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval_at};
 
+use crate::fixture::Fixture;
 use crate::metrics::Metrics;
 use crate::results::{Common, Figures, Row, quantile};
-use crate::scale::live::Live;
 use crate::scale::{IN_FLIGHT, at_least_one, play_portions};
 use crate::servers::{self, Launch, disk_usage, peak_and_resident, runtime};
 use crate::workload::Shape;
@@ -41,9 +34,6 @@ pub(crate) struct Options {
     /// Instances that are played to their end.
     #[arg(long, default_value = "360000", value_name = "N", value_parser = at_least_one())]
     instances: usize,
-    /// Instances besides that do not end.
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    live: usize,
     /// Instances that each principal plays at a time.
     #[arg(long, default_value_t = IN_FLIGHT, value_name = "N", value_parser = at_least_one())]
     in_flight: usize,
@@ -57,10 +47,6 @@ const FLAT: f64 = 0.1;
 const EVERY: Duration = Duration::from_millis(250);
 /// How long the server keeps a finished instance.
 const RETENTION: &str = "5s";
-/// Live instances that are read in at a time, and the time between two such slices.
-const SLICE: usize = 256;
-const BETWEEN_SLICES: Duration = Duration::from_millis(50);
-
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let (samples, wall) = runtime(2)?.block_on(measure(options, &options.common.disk()))?;
@@ -97,7 +83,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }));
     }
     let conditions = json!({
-        "instances": options.instances, "live": options.live, "in_flight": options.in_flight,
+        "instances": options.instances, "in_flight": options.in_flight,
         "retention": RETENTION, "wall_s": wall.as_secs_f64(),
     });
     options.common.report("soak", None, conditions, rows)
@@ -109,9 +95,7 @@ async fn measure(options: &Options, disk: &Path) -> anyhow::Result<(Vec<Sample>,
     let launch = Launch { retention: RETENTION, ..Launch::new(&program) }.durable(log.path());
     let server = launch.start().await?;
     let (operators, pid) = (server.operators()?.to_owned(), server.pid());
-    let fixture = Live::fixture(server, Shape::SMALL, options.live).await?;
-    let live = Live::begin(fixture.clone(), options.live, usize::MAX).await?;
-    let reading = tokio::spawn(read_on(live));
+    let fixture = Fixture::groups(server, Shape::SMALL, 1).await?;
     let started = Instant::now();
     let (stop, stopped) = oneshot::channel();
     // From a thread of its own: the clients must not keep it from looking at the server.
@@ -121,27 +105,12 @@ async fn measure(options: &Options, disk: &Path) -> anyhow::Result<(Vec<Sample>,
         std::thread::spawn(move || sampling.block_on(sample(started, folder, operators, pid, stopped)));
     let (_, times) = play_portions(&fixture, options.instances, options.in_flight).await?;
     let wall = started.elapsed();
-    if reading.is_finished() {
-        reading.await?.context("the live instances")?;
-    } else {
-        reading.abort();
-    }
     // It ends by itself only if it has failed.
     let _failed = stop.send(());
     let samples = sampler.join().map_err(|_| anyhow!("the thread that looks at the server panicked"))?;
     let mut samples = samples?;
     add(&mut samples, started, &times);
     Ok((samples, wall))
-}
-
-/// Reads in the live instances for ever.
-async fn read_on(mut live: Live) -> anyhow::Result<Infallible> {
-    if live.count == 0 {
-        return std::future::pending().await;
-    }
-    loop {
-        live.pass(1, SLICE, || tokio::time::sleep(BETWEEN_SLICES)).await?;
-    }
 }
 
 /// The time since the sample before: about [`EVERY`], longer on a busy machine, and shorter at the end.

@@ -2,11 +2,8 @@
 //! bytes.
 //!
 //! All warps append in round 1, and one read in round 2 returns the whole list. So each process makes two
-//! accesses, and decides.
-//!
-//! Each process records its [`Observation`]s while the clock runs, in as few bytes as hold them. When the
-//! clock has stopped, the judge of loads ([`observations::judge`]) judges every instance: phases of the right
-//! warps, one winner in each, one list, decisions that are its mode, agreement and validity.
+//! accesses, and decides. It records its [`Observation`]s in as few bytes as hold them; when the clock has
+//! stopped, the judge of loads ([`observations::judge`]) judges every instance.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
@@ -52,7 +49,7 @@ impl Shape {
 }
 
 /// Accesses of a process that may wait, the default.
-pub(crate) const PIPELINE: u32 = 16;
+const PIPELINE: u32 = 16;
 /// The most entries of a list.
 const ENTRIES: usize = 8;
 const VALUES: [&[u8]; 3] = [b"value  a", b"value  b", b"value  c"];
@@ -134,6 +131,11 @@ impl Observation {
         }
         Ok(ProcessObservation { process, accesses, decision, refused: None })
     }
+}
+
+/// Observations by instance and then by process, of so many processes, by process and then by instance.
+pub(crate) fn by_process(processes: usize, all: &[Observation]) -> Vec<Vec<Observation>> {
+    (0..processes).map(|process| all.iter().skip(process).step_by(processes).copied().collect()).collect()
 }
 
 /// Fails unless a read returned the whole list: then the first read is the last.

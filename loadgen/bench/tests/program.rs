@@ -95,7 +95,7 @@ fn engines_commit_batches_of_the_same_sizes() {
 
 #[test]
 fn memory_and_starts_are_measured_of_everything_that_a_server_holds() {
-    let options = "scale --principals 16 --finished 24 --live 8 --waiting 9 --cost 3";
+    let options = "scale --principals 16 --finished 24 --live 8 --cost 3";
     let results = results(&format!("{options} --start-up 24 --starts 1"));
     let arguments = results["conditions"]["server_arguments"].as_array().unwrap();
     assert!(arguments.iter().any(|it| it == "--requests-per-second"), "{results}");
@@ -104,7 +104,6 @@ fn memory_and_starts_are_measured_of_everything_that_a_server_holds() {
         ("connected principals", 16.0),
         ("finished instances", 24.0),
         ("live instances", 8.0),
-        ("unary calls that wait", 6_720.0),
     ] {
         assert!((figure(row(&results, name), "count") - count).abs() < 0.1, "{name}");
     }
@@ -118,7 +117,7 @@ fn memory_and_starts_are_measured_of_everything_that_a_server_holds() {
 
 #[test]
 fn a_soak_sees_disk_and_memory_of_the_server() {
-    let results = results("soak --instances 300 --live 8");
+    let results = results("soak --instances 300");
     let samples = &row(&results, "without")["detail"];
     for column in ["disk_bytes", "resident_bytes"] {
         // However short the run is, its end is a sample.
@@ -210,7 +209,7 @@ fn bad_options_are_refused_with_a_hint_and_no_backtrace() {
         ("scale --cost 10,0", "0 is not in 1.."),
         ("scale --principals 3", "give a multiple of 8"),
         ("scale --finished 0", "0 is not in 1.."),
-        ("scale", "error: say what to measure: --principals, --finished, --live, --waiting, --cost"),
+        ("scale", "error: say what to measure: --principals, --finished, --live, --cost"),
         ("scale --cost 1 --server /nowhere/server", "error: /nowhere/server is missing: cargo build"),
         ("wire --scale 0", "give a number above 0"),
         ("wire --only attach/17", "there are: unary-floor"),

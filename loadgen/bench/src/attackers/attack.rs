@@ -1,10 +1,9 @@
 //! The attackers: a program that carries out wire attacks as fast as it can, over and over, until standard
 //! input ends.
 //!
-//! All attackers are members of the same instances, and of none of the correct processes'. For each attack
-//! there are some such instances at a time (`--lanes`); each attacker attacks in one of each lane, plays the
-//! rest of its process as [`stickycas_attacks::play`] does, and goes on to the next instance without a pause.
-//! An attacker has one connection for each lane of each attack, beside those that the attack opens by itself.
+//! For each attack there are some instances of attackers at a time (`--lanes`); each attacker attacks in one
+//! of each lane, on a connection of its own, plays the rest of its process as [`stickycas_attacks::play`]
+//! does, and goes on to the next instance without a pause.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use serde::{Deserialize, Serialize};
 use stickycas_attacks::{AttackReport, Targets};
 use stickycas_client::{Client, InstanceId, Patience};
 use stickycas_harness::run::Identities;
@@ -22,7 +21,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use super::attacker;
-use crate::servers::{HOST, Server, runtime};
+use crate::servers::{HOST, runtime};
 
 /// How long an attacker that stays away keeps the others of its instance waiting.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -34,43 +33,16 @@ const AFTER_FAILURE: Duration = Duration::from_millis(5);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
 /// Whom to attack, and how.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct AttackerOptions {
-    #[arg(long)]
-    url: String,
-    #[arg(long)]
-    token_url: String,
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Orders {
+    pub(super) url: String,
+    pub(super) token_url: String,
     /// The folder with a folder of credentials for each attacker and the host.
-    #[arg(long)]
-    clients: PathBuf,
-    #[arg(long)]
-    attackers: usize,
-    #[arg(long)]
-    lanes: usize,
+    pub(super) identities: PathBuf,
+    pub(super) attackers: usize,
+    pub(super) lanes: usize,
     /// All of these at once.
-    #[arg(long)]
-    attack: Vec<WireAttack>,
-}
-
-/// The arguments of the program that attacks this server.
-pub(super) fn arguments(
-    server: &Server,
-    attackers: usize,
-    lanes: usize,
-    attacks: &[WireAttack],
-) -> anyhow::Result<Vec<String>> {
-    let token_url = server.token_url.as_deref().context("the server has two listeners")?;
-    let clients = server.identities.folder("").context("the server has TLS")?;
-    let mut all = vec![
-        "attack".to_owned(),
-        format!("--url={}", server.url),
-        format!("--token-url={token_url}"),
-        format!("--clients={}", clients.display()),
-        format!("--attackers={attackers}"),
-        format!("--lanes={lanes}"),
-    ];
-    all.extend(attacks.iter().map(|attack| format!("--attack={attack}")));
-    Ok(all)
+    pub(super) attacks: Vec<WireAttack>,
 }
 
 /// The attack, large enough to keep an attacker busy: an attack beside the rest of its process lasts longer
@@ -105,11 +77,12 @@ fn add(done: &mut BTreeMap<String, u64>, report: AttackReport) {
 }
 
 /// The subcommand: attacks until standard input ends, and then says what it did.
-pub(crate) fn attack(options: AttackerOptions) -> anyhow::Result<()> {
+pub(crate) fn attack(orders: &str) -> anyhow::Result<()> {
+    let orders = serde_json::from_str(orders)?;
     let _files = stickycas_server::allow_all_files();
     let runtime = runtime(1)?;
     let (stop, stopped) = watch::channel(false);
-    let attacking = runtime.spawn(attack_all(options, stopped));
+    let attacking = runtime.spawn(attack_all(orders, stopped));
     std::io::stdin().lock().read_to_end(&mut Vec::new())?;
     stop.send_replace(true);
     let done = runtime.block_on(attacking)??;
@@ -118,15 +91,15 @@ pub(crate) fn attack(options: AttackerOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn attack_all(options: AttackerOptions, stopped: watch::Receiver<bool>) -> anyhow::Result<AllDone> {
-    let AttackerOptions { url, token_url, clients, attackers, lanes, attack } = options;
+async fn attack_all(orders: Orders, stopped: watch::Receiver<bool>) -> anyhow::Result<AllDone> {
+    let Orders { url, token_url, identities, attackers, lanes, attacks } = orders;
     let roster: Vec<String> = (0..attackers).map(attacker).collect();
-    let identities = Identities::Folders(clients);
+    let identities = Identities::Folders(identities);
     let client = |url: &str, name: &str| anyhow::Ok(identities.client(url, name)?.connect_lazy()?);
     let host = client(&url, HOST)?;
     let done = Arc::new(std::sync::Mutex::new(AllDone::new()));
     let mut all = JoinSet::new();
-    for attack in attack {
+    for attack in attacks {
         for _ in 0..lanes {
             let lane =
                 Arc::new(Lane { host: host.clone(), roster: roster.clone(), latest: Mutex::new(None) });

@@ -1,25 +1,18 @@
 //! Correct processes beside attackers at full speed: half of all principals attack.
 //!
 //! **Who.** 16 correct processes and the coordinator that creates their instances; as many attackers and one
-//! more, and the host, which creates the attackers' instances: of 36 principals 18 attack. Each proves by a
-//! certificate who it is. The server has every bound at its default and enforces them. It and the correct
-//! processes (this program) run on the first processor, the attackers in a program of their own on the
-//! second.
+//! more, and the host, which creates the attackers' instances. Each proves by a certificate who it is. The
+//! server has every bound at its default and enforces them. It and the correct processes (this program) run
+//! on the first processor, the attackers in a program of their own on the second. Attackers are members of
+//! instances of their own ([`mod@attack`]): half of the members of one instance would be too many (V3), and a
+//! Byzantine member may keep an instance waiting as long as its patience lasts (F3).
 //!
-//! **Attackers are members of instances of their own** ([`mod@attack`]). Half of the members of one instance
-//! would be too many for common-value validity (V3); and a Byzantine member may keep an instance waiting as
-//! long as its patience lasts (F3), which is a matter of the protocol and not of the server that is measured
-//! here. Attackers among the correct processes of one instance, within the bound on f, are in
-//! `loadgen/harness/tests/wire_attacks.rs`.
-//!
-//! **What.** For each attack a fresh server, a quiet turn, the same turn beside a program that is as busy as
-//! the attackers and never calls the server, which is what the machine itself costs, and then beside the
-//! attackers: a load of `--instances` that begin at a fixed rate ([`stickycas_load`]), each timed from its
-//! planned start to the last of its decisions and judged. All must be valid and take less than the patience
-//! of a process, so that none was late (F3); else the exit code says so. The counts of the server prove an
-//! attack ([`WireAttack::is_shown_by`]), and for how many of the attackers; an attack that they prove for
-//! none is a failure as well. Ratios (`p50_ratio`, `p99_ratio`) are to the quiet turn and change no exit
-//! code. At last [`newcomer`].
+//! **What.** For each attack a fresh server, a quiet turn, and then the same beside the attackers: a load of
+//! `--instances` that begin at a fixed rate ([`stickycas_load`]), each timed from its planned start to the
+//! last of its decisions and judged. All must be valid and take less than the patience of a process, so that
+//! none was late (F3); else the exit code says so. The counts of the server prove an attack
+//! ([`WireAttack::is_shown_by`]), and for how many of the attackers; an attack that they prove for none is a
+//! failure as well. Ratios (`p50_ratio`, `p99_ratio`) are to the quiet turn. At last [`newcomer`].
 //!
 //! `detail` of a row: `reasons` of failures, `shown_by` (attackers by attack), `done` (the attackers' own
 //! totals), `counted` (by the server meanwhile). `wrong` counts instances that did not end or are not valid;
@@ -47,10 +40,13 @@ use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::types::ProcessId;
 use tokio::sync::Notify;
 
-pub(crate) use self::attack::{AttackerOptions, attack};
+use self::attack::Orders;
+pub(crate) use self::attack::attack;
 pub(crate) use self::newcomer::flood;
 use crate::results::{Common, Figures, Row};
-use crate::servers::{self, COORDINATOR, HOST, Launch, make_credentials, peak_and_resident, runtime};
+use crate::servers::{
+    self, COORDINATOR, HOST, Launch, Program, make_credentials, peak_and_resident, runtime,
+};
 use crate::stopwatch::processor_time_of;
 
 /// How long instances begin before any are measured. Attackers begin a second before.
@@ -141,44 +137,21 @@ fn keep_to_ours() -> anyhow::Result<()> {
 }
 
 /// This program with other arguments, on the processor of the attackers. It works until its standard input
-/// ends, and then says on standard output what it did. Killed when this is dropped.
-struct Child(process::Child);
-
-impl Child {
-    fn start(arguments: &[String]) -> anyhow::Result<Self> {
-        let mut command = Command::new("taskset");
-        command.args(["--cpu-list", THEIRS]).arg(std::env::current_exe()?).args(arguments);
-        Ok(Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("taskset")?))
-    }
-
-    /// Tells it to end, and returns what it says.
-    fn finish(mut self) -> anyhow::Result<String> {
-        drop(self.0.stdin.take());
-        let mut said = String::new();
-        self.0.stdout.take().context("no standard output")?.read_to_string(&mut said)?;
-        let ended = self.0.wait()?;
-        ensure!(ended.success(), "the attackers failed: {ended}");
-        Ok(said)
-    }
+/// ends, and then says on standard output what it did.
+fn start(arguments: &[&str]) -> anyhow::Result<Program> {
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", THEIRS]).arg(std::env::current_exe()?).args(arguments);
+    Ok(Program(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("taskset")?))
 }
 
-impl Drop for Child {
-    fn drop(&mut self) {
-        // Fails if it has ended by itself.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-/// The subcommand `busy`: works on nothing until standard input ends.
-pub(crate) fn busy() -> anyhow::Result<()> {
-    std::thread::spawn(|| {
-        loop {
-            std::hint::spin_loop();
-        }
-    });
-    std::io::stdin().lock().read_to_end(&mut Vec::new())?;
-    Ok(())
+/// Tells it to end, and returns what it says.
+fn finish(mut program: Program) -> anyhow::Result<String> {
+    drop(program.0.stdin.take());
+    let mut said = String::new();
+    program.0.stdout.take().context("no standard output")?.read_to_string(&mut said)?;
+    let ended = program.0.wait()?;
+    ensure!(ended.success(), "the attackers failed: {ended}");
+    Ok(said)
 }
 
 /// Measures, and prints the results.
@@ -268,9 +241,6 @@ async fn beside(
     let server = launch.start().await?;
     let handle = ServerHandle::open_with(&server.url, COORDINATOR, server.identities.clone()).await?;
     let quiet = Turn::play(&handle, options, &Notify::new()).await?;
-    let child = Child::start(&["busy".to_owned()])?;
-    let busy = Turn::play(&handle, options, &Notify::new()).await?;
-    child.finish()?;
     let (peak_quiet, _) = peak_and_resident(server.pid())?;
 
     let host = server.client(HOST)?;
@@ -279,8 +249,15 @@ async fn beside(
     let (attacked, attackers) = tokio::join!(Turn::play(&handle, options, &begun), async {
         // The correct processes are connected.
         begun.notified().await;
-        let lanes = if attacks.len() > 1 { 1 } else { options.lanes };
-        let child = Child::start(&attack::arguments(&server, options.attackers(), lanes, attacks)?)?;
+        let orders = Orders {
+            url: server.url.clone(),
+            token_url: server.token_url.clone().context("the server has two listeners")?,
+            identities: server.identities.folder("").context("the server has TLS")?,
+            attackers: options.attackers(),
+            lanes: if attacks.len() > 1 { 1 } else { options.lanes },
+            attacks: attacks.to_vec(),
+        };
+        let child = start(&["attack", &serde_json::to_string(&orders)?])?;
         tokio::time::sleep(LEAD).await;
         let times = [processor_time_of(server.pid())?, processor_time_of(child.0.id())?];
         anyhow::Ok((child, Instant::now(), times))
@@ -288,24 +265,22 @@ async fn beside(
     let (attacked, (child, started, times_before)) = (attacked?, attackers?);
     let wall = started.elapsed().as_secs_f64();
     let times_after = [processor_time_of(server.pid())?, processor_time_of(child.0.id())?];
-    let done = tokio::task::spawn_blocking(move || child.finish()).await??;
+    let done = tokio::task::spawn_blocking(move || finish(child)).await??;
     let done: attack::AllDone = serde_json::from_str(done.trim()).context("what the attackers say")?;
     let counted = counted(&host, options.attackers()).await?.since(&before);
     let shown_by = shown(attacks, &counted);
     let [server_share, attackers_share] =
         [0, 1].map(|at| times_after[at].saturating_sub(times_before[at]).as_secs_f64() / wall);
     let ms = |nanos: u64| nanos as f64 / 1e6;
-    let turns = [("quiet", &quiet), ("busy", &busy), ("attacked", &attacked)];
+    let turns = [("quiet", &quiet), ("attacked", &attacked)];
     let figures = Figures::default()
         .with("quiet_p50_ms", ms(quiet.latency.p50))
-        .with("busy_p50_ms", ms(busy.latency.p50))
         .with("p50_ms", ms(attacked.latency.p50))
         .with("p50_ratio", attacked.latency.p50 as f64 / quiet.latency.p50 as f64)
         .with("quiet_p99_ms", ms(quiet.latency.p99))
-        .with("busy_p99_ms", ms(busy.latency.p99))
         .with("p99_ms", ms(attacked.latency.p99))
         .with("p99_ratio", attacked.latency.p99 as f64 / quiet.latency.p99 as f64)
-        .with("busy_longest_ms", ms(busy.latency.max))
+        .with("quiet_longest_ms", ms(quiet.latency.max))
         .with("longest_ms", ms(attacked.latency.max))
         .count("wrong", turns.iter().map(|(_, turn)| turn.wrong()).sum())
         .count("shown_of", shown_by.values().min().copied().unwrap_or_default() as u64)

@@ -1,10 +1,10 @@
 //! A newcomer among clients that connect as fast as they can: the turn `newcomers`.
 //!
 //! A program on the second processor opens TCP connections from four addresses, 127.0.0.2 to 127.0.0.5, and
-//! sends nothing on them. It keeps the latest of them (`HELD`, of all addresses) and resets older ones, so
-//! that ports do not run out. Each newcomer comes from an address of its own (127.0.1.1 and on) without
-//! earlier connections, and is timed from its connect to the answer of its first call (`List`), with the TLS
-//! handshake between. A refused newcomer connects again, at once.
+//! sends nothing on them. It keeps the latest of them (`HELD`) and resets older ones, so that ports do not
+//! run out. Each newcomer comes from an address of its own (127.0.1.1 and on) without earlier connections,
+//! and is timed from its connect to the answer of its first call (`List`), behind a TLS handshake. A refused
+//! newcomer connects again, at once.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::Child;
+use super::{finish, start};
 use crate::results::{Figures, Row};
 use crate::servers::{COORDINATOR, Launch, Server, runtime};
 use crate::wire::connect::first_call;
@@ -37,12 +37,12 @@ pub(super) async fn turn(launch: &Launch, newcomers: u8) -> anyhow::Result<Row> 
     let server = launch.start().await?;
     let quiet = come_all(&server, 1..=newcomers).await?;
     let address = server.url.strip_prefix("https://").context("no https:// in the URL")?;
-    let flood = Child::start(&["flood-connects".to_owned(), address.to_owned()])?;
+    let flood = start(&["flood-connects", address])?;
     let started = Instant::now();
     tokio::time::sleep(WARM_UP).await;
     let (times, failures) = come_all(&server, newcomers + 1..=2 * newcomers).await?;
     let lasted = started.elapsed();
-    let connects: u64 = flood.finish()?.trim().parse().context("the flood does not say how many it were")?;
+    let connects: u64 = finish(flood)?.trim().parse().context("the flood does not say how many it were")?;
     ensure!(connects > 0, "nobody connected: that was no flood");
     let figures = Figures::default()
         .quantile_ms("quiet_p50_ms", &quiet.0, 0.5)

@@ -1,10 +1,9 @@
 //! Live instances, and the cost of an access beside many of them.
 //!
-//! The work of `cost` does not depend on their number: every message of a client has 64 accesses, each a
-//! read; all eight processes of an instance send theirs at the same time, and every phase answers two of
-//! them. With one instance it receives all 64 ahead; with 64 or more, each access goes to another instance,
-//! and a pass goes through all live instances before it comes back to the first. Groups of principals take
-//! turns.
+//! The work of `cost` does not depend on their number: every message of a client has 64 reads; all eight
+//! processes of an instance send theirs at the same time, and every phase answers two of them. One instance
+//! receives all 64 ahead; with 64 or more, each read goes to another instance, and a pass goes through all
+//! live instances before it comes back to the first.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::results::{Figures, Row};
 use crate::servers::{Launch, Server};
 use crate::stopwatch::processor_time_of;
 use crate::streams::{AttachStream, append, hello, read};
-use crate::wire::attach::in_order;
+use crate::tasks::in_order;
 use crate::workload::{Shape, proposal};
 
 /// Open instances of one stream: the default limit of the server.
@@ -32,7 +31,7 @@ const ACCESSES: usize = 2_000_000;
 pub(crate) struct Live {
     // The server ends before the streams.
     fixture: Arc<Fixture>,
-    pub(crate) count: usize,
+    count: usize,
     /// The streams of each group.
     groups: Vec<Vec<AttachStream>>,
     per_group: usize,
@@ -66,37 +65,28 @@ impl Live {
         Ok(Self { fixture, count, groups, per_group, next: 3 })
     }
 
-    /// All processes read `each` times in each instance, `slice` instances of a group at a time; `between` is
-    /// awaited before each slice.
-    pub(crate) async fn pass<F: Future>(
-        &mut self,
-        each: u64,
-        slice: usize,
-        mut between: impl FnMut() -> F,
-    ) -> anyhow::Result<()> {
-        let (first, count) = (self.next, self.count);
+    /// All processes read `each` times in each instance, a few messages ahead of the answers; one group after
+    /// the other.
+    async fn pass(&mut self, each: u64) -> anyhow::Result<()> {
+        let (numbers, count) = (self.next..self.next + each, self.count);
         self.next += each;
         for (group, streams) in self.groups.iter_mut().enumerate() {
-            let instances = count.saturating_sub(group * self.per_group).min(self.per_group);
-            for start in (0..instances).step_by(slice) {
-                between().await;
-                let channels = start..(start + slice).min(instances);
-                let mut reading = JoinSet::new();
-                for (member, mut stream) in streams.drain(..).enumerate() {
-                    let channels = channels.clone();
-                    reading.spawn(async move {
-                        read_all(&mut stream, channels, first..first + each).await?;
-                        anyhow::Ok((member, stream))
-                    });
-                }
-                *streams = in_order(reading).await?;
+            let channels = 0..count.saturating_sub(group * self.per_group).min(self.per_group);
+            let mut reading = JoinSet::new();
+            for (member, mut stream) in streams.drain(..).enumerate() {
+                let (channels, numbers) = (channels.clone(), numbers.clone());
+                reading.spawn(async move {
+                    read_all(&mut stream, channels, numbers).await?;
+                    anyhow::Ok((member, stream))
+                });
             }
+            *streams = in_order(reading).await?;
         }
         Ok(())
     }
 }
 
-/// One process reads on these channels, a few messages ahead of the answers.
+/// One process reads on these channels.
 async fn read_all(
     stream: &mut AttachStream,
     channels: std::ops::Range<usize>,
@@ -183,7 +173,7 @@ pub(super) async fn cost(launch: &Launch, count: usize) -> anyhow::Result<Row> {
     let passes = (ACCESSES / accesses_of_pass).max(1);
     let mut started = None;
     for _ in 0..=passes {
-        live.pass(each as u64, CHANNELS, || std::future::ready(())).await?;
+        live.pass(each as u64).await?;
         // The first one does not count.
         started = Some(started.map_or_else(|| processor_time_of(pid), Ok)?);
     }

@@ -1,13 +1,12 @@
-//! The capacity of one server: memory of each connected principal, of each finished and each live instance
-//! and of each waiting call, the cost of an access beside many live instances, and the start on a large log.
+//! The capacity of one server: memory of each connected principal, of each finished and each live instance,
+//! the cost of an access beside many live instances, and the start on a large log.
 //!
 //! Instances are of 8 processes ([`Shape::SMALL`]), all of them judged. The memory of a server is its
-//! resident memory (`/proc/PID/status`), once it no longer changes; `each_bytes` is that after less that
-//! before, divided by the count. It includes allocator, page size and fragmentation, but not what the kernel
-//! holds for a socket. A first portion that does not count includes what a server allocates once. The limits
-//! of the server that would stop this are lifted: `conditions.server_arguments`.
+//! resident memory, once it no longer changes; `each_bytes` is that after less that before, divided by the
+//! count. It includes allocator, page size and fragmentation, but not what the kernel holds for a socket. A
+//! first portion that does not count includes what a server allocates once.
 
-pub(crate) mod live;
+mod live;
 mod start_up;
 
 use std::path::Path;
@@ -20,16 +19,14 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde_json::json;
 use stickycas_client::raw::Connection;
-use stickycas_client::{AccessNumber, Client, InstanceId, Position, State, WaitMode, WatchFrom, Watched};
-use stickycas_proto::v1::{AppendRequest, ReadRequest};
-use tokio::task::JoinSet;
+use stickycas_client::{AccessNumber, Client, InstanceId, Position, State, WaitMode};
 
 use crate::fixture::{Fixture, connect, principal};
 use crate::results::{Common, Figures, Row};
 use crate::servers::{self, Launch, Server, runtime, settled_memory};
 use crate::streams::{AttachStream, append};
 use crate::wire::attach::{Play, Played, open_all, play_these};
-use crate::workload::{PIPELINE, Shape, judge, proposal};
+use crate::workload::{Shape, judge, proposal};
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -43,9 +40,6 @@ pub(crate) struct Options {
     /// Live instances.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     live: Option<usize>,
-    /// Unary calls that wait, or a few more.
-    #[arg(long, value_name = "N", value_parser = at_least_one())]
-    waiting: Option<usize>,
     /// Live instances while accesses are timed; several counts, each on a server of its own.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = at_least_one())]
     cost: Vec<usize>,
@@ -79,11 +73,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
-    let Options { principals, finished, live, waiting, cost, start_up, .. } = options;
-    let counts = [principals, finished, live, waiting, start_up];
+    let Options { principals, finished, live, cost, start_up, .. } = options;
+    let counts = [principals, finished, live, start_up];
     ensure!(
         counts.iter().any(|count| count.is_some()) || !cost.is_empty(),
-        "say what to measure: --principals, --finished, --live, --waiting, --cost, --start-up"
+        "say what to measure: --principals, --finished, --live, --cost, --start-up"
     );
     let program = servers::find(options.common.server.as_deref())?;
     let launch = Launch { retention: "1h", ..Launch::new(&program) };
@@ -97,9 +91,6 @@ async fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
     }
     if let Some(count) = *live {
         rows.push(live::measure(&launch, count).await?);
-    }
-    if let Some(count) = *waiting {
-        rows.push(measure_waiting(&launch, count).await?);
     }
     for &live in cost {
         rows.push(live::cost(&launch, live).await?);
@@ -230,20 +221,13 @@ async fn measure_finished(launch: &Launch, count: usize) -> anyhow::Result<Row> 
     Ok(row)
 }
 
-/// Checks the promises about a finished instance: Get, Watch, a repeated answer, a read outside phases.
+/// Checks the promises about a finished instance: Get, a repeated answer, a read outside phases.
 async fn check(member: &Client, id: InstanceId, number: usize) -> anyhow::Result<()> {
     let view = member.get(id).await?;
     let (status, own, warps) = (view.status, view.own.context("no own")?, Shape::SMALL.warps());
     ensure!(status.state == State::Finished && status.sealed && status.length == warps, "{status:?}");
     ensure!(status.left.shown.len() == PROCESSES && status.offences.shown.is_empty(), "{status:?}");
     ensure!(own.next.get() == 3 && own.decided.is_some(), "{own:?}");
-
-    let (mut history, mut events) = (member.watch(id, WatchFrom::Start), 0);
-    while let Some(watched) = history.try_next().await? {
-        ensure!(matches!(watched, Watched::Event(index, _) if index == events), "gaps in the history");
-        events += 1;
-    }
-    ensure!(events > 6 * PROCESSES as u64, "the history has {events} events");
 
     let access = |number| AccessNumber::new(number).context("no access number");
     // An error if the answer is not repeated.
@@ -253,58 +237,4 @@ async fn check(member: &Client, id: InstanceId, number: usize) -> anyhow::Result
     let outside = read.phase.is_none() && read.values.len() == warps as usize;
     ensure!(outside, "read outside phases: {read:?}");
     Ok(())
-}
-
-/// Unary calls that wait: seven of eight processes have sent as many accesses as may wait, and the eighth
-/// does not join.
-async fn measure_waiting(launch: &Launch, count: usize) -> anyhow::Result<Row> {
-    /// Instances of a group: a server lets a principal have 1,024 calls at a time by default.
-    const INSTANCES: usize = 60;
-    const CALLS: usize = (PROCESSES - 1) * INSTANCES * PIPELINE as usize;
-    let groups = count.div_ceil(CALLS);
-    let mut fixture = Fixture::groups(launch.start().await?, Shape::SMALL, groups).await?;
-    fixture.ids = fixture.create(groups * INSTANCES, INSTANCES).await?;
-    let creator = fixture.creator.as_ref().context("no creator")?;
-    let before = Before::of(&fixture.server).await?;
-    let mut calls = JoinSet::new();
-    // The accesses of a process arrive in the order of their numbers only if each is waiting before the next
-    // is sent.
-    for number in 1..=PIPELINE {
-        for (ids, principals) in fixture.ids.chunks(INSTANCES).zip(fixture.principals.chunks(PROCESSES)) {
-            for principal in &principals[1..] {
-                for id in ids {
-                    calls.spawn(call(principal.clone(), id.clone(), number.into()));
-                }
-            }
-        }
-        for id in fixture.ids.iter() {
-            let id: InstanceId = id.parse()?;
-            while waiting(creator, id).await? < (PROCESSES - 1) * number as usize {
-                if let Some(call) = calls.try_join_next() {
-                    call??;
-                    anyhow::bail!("a call was answered that should wait");
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        }
-    }
-    before.row("unary calls that wait", groups * CALLS).await
-}
-
-/// The first access of a process appends, the others read.
-async fn call(principal: Connection, instance_id: String, access_number: u64) -> anyhow::Result<()> {
-    if access_number == 1 {
-        let append = AppendRequest { instance_id, access_number, value: proposal(0, 0), no_wait: false };
-        principal.list().append(append).await?;
-    } else {
-        let read = ReadRequest { instance_id, access_number, start: 0, no_wait: false };
-        principal.list().read(read).await?;
-    }
-    Ok(())
-}
-
-/// The number of accesses that wait in this instance.
-async fn waiting(creator: &Client, id: InstanceId) -> anyhow::Result<usize> {
-    let waiting = creator.get(id).await?.status.waiting.shown;
-    Ok(waiting.iter().map(|process| process.appends.len() + process.reads.len()).sum())
 }

@@ -1,19 +1,15 @@
 //! The start of a server on a large log: the time until it serves, its memory, and the disk that the log
 //! takes.
 //!
-//! The log is made by clients: first instances that end and are archived, then those that stay live (all
-//! processes have joined, half of the warps have appended). Every server is killed by SIGKILL, so each start
-//! finds a log that was not closed.
-//!
 //! | row | how |
 //! | --- | --- |
-//! | `start after a kill` | on the log as the kill left it: checkpoints, and the inputs behind them |
+//! | `start after a kill` | on the log as SIGKILL left it: checkpoints, and the inputs behind them |
 //! | `start after compaction` | after `stickycas-server data compact`: checkpoints only |
 //! | `log` | disk in use of an archived and of a live instance after compaction, and that after the kill in units of that |
 //!
-//! A start is timed from the start of the process until `/readyz` says that the server serves; the metrics
-//! then have to tell of every instance. The file is in the page cache, as it is when a server that was killed
-//! is started again.
+//! The log has first instances that ended and are archived, then live ones, in which half of the warps have
+//! appended. A start is timed until `/readyz` says that the server serves; the metrics then have to tell of
+//! every instance. The file is in the page cache.
 
 use std::path::Path;
 use std::process::Command;

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::steps::Steps;
 use crate::fixture::Fixture;
 use crate::streams::{AttachStream, append, hello, read};
+use crate::tasks::{in_order, in_parallel};
 use crate::workload::{Observation, is_last, proposal};
 
 /// How processes play.
@@ -51,11 +52,12 @@ pub(crate) async fn play_all(fixture: &Fixture, play: &Play) -> anyhow::Result<V
 
 /// Opens a stream of each of these principals.
 pub(crate) async fn open_all(principals: &[Connection]) -> anyhow::Result<Vec<AttachStream>> {
-    let mut opening = JoinSet::new();
-    for (number, principal) in principals.iter().cloned().enumerate() {
-        opening.spawn(async move { Ok((number, AttachStream::open(&principal).await?)) });
-    }
-    in_order(opening).await
+    let (all, many) = (principals.to_vec(), principals.len());
+    let open = move |number: usize| {
+        let principal = all[number].clone();
+        async move { AttachStream::open(&principal).await }
+    };
+    in_parallel(many, many, open).await
 }
 
 /// Plays instances on the streams of their processes; by process. `first`: the number of the first instance,
@@ -87,18 +89,6 @@ pub(crate) async fn play_these(
         processes.spawn(async move { Ok((process, own.play().await?)) });
     }
     in_order(processes).await
-}
-
-/// The results of these tasks, by their numbers.
-pub(crate) async fn in_order<T: 'static>(
-    mut tasks: JoinSet<anyhow::Result<(usize, T)>>,
-) -> anyhow::Result<Vec<T>> {
-    let mut all = Vec::new();
-    while let Some(one) = tasks.join_next().await {
-        all.push(one??);
-    }
-    all.sort_by_key(|(number, _)| *number);
-    Ok(all.into_iter().map(|(_, one)| one).collect())
 }
 
 /// The client of one process.

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use stickycas_client::raw::Connection;
 use stickycas_proto::v1::ListRequest;
-use tokio::task::JoinSet;
 
 use crate::results::Figures;
 use crate::servers::{COORDINATOR, Launch, allow_files, peak_and_resident};
 use crate::stopwatch::processor_time_of;
+use crate::tasks::in_parallel;
 
 /// Connections that are opened at a time.
 const AT_ONCE: usize = 16;
@@ -25,20 +25,12 @@ pub(super) async fn turn(launch: &Launch, connections: usize) -> anyhow::Result<
     let warm = open(&server).await?;
     let (_, memory_before) = peak_and_resident(pid)?;
     let (time_before, started) = (processor_time_of(pid)?, Instant::now());
-    let (mut opening, mut opened) = (JoinSet::new(), Vec::new());
-    for first in 0..AT_ONCE {
-        let (server, own) = (server.clone(), (first..connections).step_by(AT_ONCE));
-        opening.spawn(async move {
-            let mut opened = Vec::new();
-            for _ in own {
-                opened.push(open(&server).await?);
-            }
-            anyhow::Ok(opened)
-        });
-    }
-    while let Some(own) = opening.join_next().await {
-        opened.extend(own??);
-    }
+    let opening = server.clone();
+    let opened = in_parallel(connections, AT_ONCE, move |_| {
+        let server = opening.clone();
+        async move { open(&server).await }
+    });
+    let opened = opened.await?;
     let (wall, time) = (started.elapsed(), processor_time_of(pid)?.saturating_sub(time_before));
     let (_, memory) = peak_and_resident(pid)?;
     let count = opened.len() as f64;

@@ -1,15 +1,11 @@
 //! The cost of the service over the wire, beside that of a service that does nothing, and of etcd.
 //!
-//! Instances of 32 processes ([`Shape::WIRE`]): half of the accesses are appends, half are reads of 8
-//! entries. Each process is a principal with a connection of its own, and takes part in several instances at
-//! a time. Server and clients are a program each, with one worker each, on TCP over loopback.
-//!
 //! | candidate | measured |
 //! | --- | --- |
 //! | `unary-floor` | the unary client against a service that answers each call at once with a message of the right size: no layers, no identity, no instance |
 //! | `unary` | the same client against StickyCAS with all of its layers |
 //! | `stream-floor/k` | the Attach client, with accesses only, against a stream that echoes: one message out for one message in, k accesses in flight |
-//! | `attach/k` | one Attach stream per principal against StickyCAS, k instances in flight, one access in each message; the client encodes and decodes as the load generator does (`stickycas_load::attach_codec`) |
+//! | `attach/k` | one Attach stream per principal against StickyCAS, k instances in flight, one access in each message |
 //! | `attach-batch/k` | the same; all frames that follow from one message of the server leave as one message |
 //! | `...-durable` | the same with a server that keeps its log on disk, in a folder of its own in `--disk` |
 //! | `...-tls` | the same with certificates of both sides |
@@ -17,15 +13,12 @@
 //! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd`. Left out without etcd |
 //!
 //! Only accesses are counted. On Attach the hello of each instance and the decision that ends it are sent and
-//! answered within the measured time: for each access the server handles two frames, the floor one. The unary
-//! calls do not report decisions. Creating the instances is not measured; dropping the finished ones is. When
-//! the clock has stopped, every instance is judged, and one that is not valid fails the run.
+//! answered within the measured time; the unary calls do not report decisions. Creating the instances is not
+//! measured; dropping the finished ones is.
 //!
-//! Each turn has a fresh server. Each candidate is compared with its floor, with its like in memory or
-//! without TLS, and with etcd. `cost_us` is the processor time of all programs for each access (or
-//! connection), which depends less on other load than the rate does, `server_cost_us` the server's part of
-//! it. With a log: `commits_per_s`, `accesses_per_commit`, `commit_us` (writing and syncing a batch),
-//! `log_bytes_per_access`, as the server's metrics tell them.
+//! `cost_us` is the processor time of all programs for each access (or connection), `server_cost_us` the
+//! server's part of it. With a log: `commits_per_s`, `accesses_per_commit`, `commit_us` (writing and syncing
+//! a batch), `log_bytes_per_access`, as the server's metrics tell them.
 //!
 //! `--beside NAME=PATH`, given several times: the `stickycas-server` of other builds; every candidate then
 //! has a turn with each of them too, as `CANDIDATE@NAME`, and is compared with the first server's.

@@ -5,40 +5,28 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use stickycas_client::raw::Connection;
 use stickycas_proto::v1::{AppendRequest, ReadRequest};
-use tokio::task::JoinSet;
 
 use super::steps::Steps;
 use crate::fixture::Fixture;
-use crate::workload::{Observation, is_last, proposal};
+use crate::tasks::in_parallel;
+use crate::workload::{Observation, by_process, is_last, proposal};
 
 /// Plays all instances of a fixture, `in_flight` at a time; in steps, if there are some for as many clients
 /// as play at a time. Returns the observations, by process and then by instance.
 pub(crate) async fn play_all(
     fixture: &Fixture,
     in_flight: usize,
-    steps: Option<&Arc<Steps>>,
+    steps: Option<Arc<Steps>>,
 ) -> anyhow::Result<Vec<Vec<Observation>>> {
-    let mut tasks = JoinSet::new();
-    for (process, principal) in fixture.principals.iter().enumerate() {
-        for first in 0..in_flight.min(fixture.ids.len()) {
-            let (principal, ids, steps) = (principal.clone(), fixture.ids.clone(), steps.cloned());
-            tasks.spawn(async move {
-                let mut observations = Vec::new();
-                for instance in (first..ids.len()).step_by(in_flight) {
-                    let seen =
-                        propose(&principal, &ids[instance], process, instance, steps.as_deref()).await?;
-                    observations.push((instance, seen));
-                }
-                anyhow::Ok((process, observations))
-            });
-        }
-    }
-    let mut all = vec![vec![Observation::EMPTY; fixture.ids.len()]; fixture.principals.len()];
-    while let Some(task) = tasks.join_next().await {
-        let (process, own) = task??;
-        own.into_iter().for_each(|(instance, seen)| all[process][instance] = seen);
-    }
-    Ok(all)
+    let (principals, ids) = (fixture.principals.clone(), fixture.ids.clone());
+    let (processes, instances) = (principals.len(), ids.len());
+    let played = in_parallel(processes * instances, processes * in_flight, move |number| {
+        let (process, instance) = (number % processes, number / processes);
+        let (principal, id) = (principals[process].clone(), ids[instance].clone());
+        let steps = steps.clone();
+        async move { propose(&principal, &id, process, instance, steps.as_deref()).await }
+    });
+    Ok(by_process(processes, &played.await?))
 }
 
 async fn next(steps: Option<&Steps>) -> anyhow::Result<()> {
