@@ -109,9 +109,11 @@ impl Exit {
                 reason if reason.may_have_happened() => Self::Unreachable,
                 _ => Self::Refused,
             },
-            Error::UnexpectedPeer { .. } | Error::WrongServer { .. } => Self::Refused,
-            // Nothing was sent.
-            Error::Unreachable { sent: false, .. } | Error::GaveUp { sent: false, .. } => Self::Refused,
+            // Nothing was sent, or to another service.
+            Error::UnexpectedPeer { .. }
+            | Error::WrongServer { .. }
+            | Error::Unreachable { sent: false, .. }
+            | Error::GaveUp { sent: false, .. } => Self::Refused,
             Error::InvalidArgument(_) => Self::Usage,
             Error::Undecided(_) | Error::Lost(_) => Self::Ended,
             // The others of `Unreachable` and `GaveUp`, `Protocol`, and what a later client may add: it may

@@ -28,11 +28,13 @@ pub fn log_has_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never
 }
 
-/// The width of the terminal that standard output is, in columns. `None`: it is none.
+/// The columns in a line of standard output: those that `COLUMNS` says, else those of the terminal. `None`: it
+/// is no terminal.
 #[must_use]
 pub fn terminal_width() -> Option<usize> {
-    let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
-    Some(width.0.into()).filter(|width| *width > 0)
+    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let terminal = || terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into());
+    set.or_else(terminal).filter(|width| *width > 0)
 }
 
 /// The commit; `None` if the build does not know it.

@@ -33,10 +33,9 @@ impl Checker<'_> {
         let expected = &plan.expectations;
         let (history, shown) = (self.evidence.history, &self.shown);
         let all = &mut self.checked.mismatches;
-        all.extend(
-            (verdict.verdict != plan.expect)
-                .then(|| format!("the verdict is {}, and {} was expected", verdict.verdict.title(), plan.expect.title())),
-        );
+        all.extend((verdict.verdict != plan.expect).then(|| {
+            format!("the verdict is {}, and {} was expected", verdict.verdict.title(), plan.expect.title())
+        }));
         all.extend(of_processes(expected, shown));
         if let Some(still) = expected.still.as_deref().copied() {
             let pauses = history.windows(2).map(|pair| pair[1].at.since(pair[0].at));

@@ -1,11 +1,8 @@
 //! Tables and sentences that fit into a line of the terminal: the one way in which reports draw a table.
 
-use std::env;
-use std::io;
 use std::ops::RangeBounds;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
-use terminal_size::{Width, terminal_size_of};
 use textwrap::Options;
 
 /// Characters in a line where there is no terminal, and in files.
@@ -19,10 +16,7 @@ const SHORTEST_LINE: usize = 40;
 /// if it is none.
 #[must_use]
 pub fn width() -> usize {
-    let set =
-        env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
-    let terminal = || terminal_size_of(io::stdout()).map(|(Width(width), _)| usize::from(width));
-    set.or_else(terminal).unwrap_or(WIDTH).max(SHORTEST_LINE)
+    stickycas_program::terminal_width().unwrap_or(WIDTH).max(SHORTEST_LINE)
 }
 
 /// An empty table for standard output. What does not fit into its lines is broken into several.
