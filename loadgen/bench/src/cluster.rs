@@ -222,7 +222,7 @@ struct Counts {
 
 impl Counts {
     /// Adds those between an earlier moment and this one to the figures of a turn.
-    fn figures(self, before: Self, (wall, figures): (Duration, Figures)) -> Figures {
+    fn figures(self, before: &Self, (wall, figures): (Duration, Figures)) -> Figures {
         let (writes, log) = (self.writes - before.writes, self.log.plus(-1.0, &before.log));
         let count = |name| log.value(name).ok().filter(|count| *count > 0.0);
         let of_write = |name| count(name).map(|count| count / writes).filter(|_| writes > 0.0);
@@ -266,7 +266,7 @@ async fn cluster(mut cluster: Cluster, instances: usize, in_flight: usize) -> an
     let sample = watch.stop(instances, instances * Shape::WIRE.accesses());
     let after = cluster.counts().await?;
     observed.iter().try_for_each(|(index, seen)| cluster.servers[*index].judge(seen))?;
-    Ok(after.figures(before, sample))
+    Ok(after.figures(&before, sample))
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Stopwatch {
 
     fn times(&self) -> [Option<Duration>; 3] {
         let all = |pids: &[u32]| {
-            if pids.is_empty() { None } else { pids.iter().map(|pid| processor_time(pid)).sum() }
+            if pids.is_empty() { None } else { pids.iter().map(processor_time).sum() }
         };
         [processor_time("self"), all(&self.servers), all(&self.etcd)]
     }

@@ -142,8 +142,8 @@ mod tests {
             |name: &str| missing(folder, name).map(|told| told.replace(&*folder.to_string_lossy(), "creds"));
         assert_eq!(told("ca.crt").unwrap(), "creds has no ca.crt");
         for name in ["bob", "ann"] {
-            std::fs::create_dir(folder.join(name)).unwrap();
-            std::fs::write(folder.join(name).join("ca.crt"), "").unwrap();
+            fs::create_dir(folder.join(name)).unwrap();
+            fs::write(folder.join(name).join("ca.crt"), "").unwrap();
         }
         assert_eq!(told("ca.crt").unwrap(), "creds has no ca.crt: did you mean creds/ann (2 folders)?");
         assert_eq!(missing(&folder.join("ann"), "ca.crt"), None);

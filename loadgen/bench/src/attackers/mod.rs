@@ -218,7 +218,7 @@ impl Turn {
         let profile = Profile::parse("the load", &profile, &Flags::default())?;
         let stop = std::future::pending();
         let outcome = stickycas_load::run(server, &profile, stop, |_| begun.notify_one()).await?;
-        let latency = outcome.figures.latency(Measure::Instance).cloned().unwrap_or_default();
+        let latency = outcome.figures.latency(Measure::Instance).copied().unwrap_or_default();
         Ok(Self { outcome, latency })
     }
 

@@ -71,7 +71,7 @@ fn left_out(results: &Results) -> String {
 
 fn took(results: &Results) -> String {
     let seconds = results.made.busy_millis as f64 / 1000.0;
-    format!("{seconds:.1} s on {}", counted(results.made.platform.cpus as u64, "processor"))
+    format!("{seconds:.1} s on {}", counted(results.made.platform.cpus, "processor"))
 }
 
 fn row(sweep: &Sweep) -> Vec<String> {
