@@ -137,25 +137,15 @@ impl Candidate for Measured {
     }
 }
 
-/// Bytes without a pattern.
-fn noise(bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    (0..bytes).map(|_| next().to_le_bytes()[0]).collect()
-}
-
 /// Measures, and prints the results.
 pub(crate) fn run(options: &RoundOptions) -> anyhow::Result<ExitCode> {
     let (mut candidates, mut folders) = (Vec::new(), Vec::new());
     for (kib, commits) in SIZES {
         for engine in ["redb", "redb-one-phase", "segments"] {
             let folder = servers::folder(&options.common.disk())?;
-            let batch = noise(kib << 10);
+            // Bytes without a pattern.
+            let batch: Vec<u8> =
+                (0..kib << 10).map(|at| crc32fast::hash(&at.to_le_bytes()).to_le_bytes()[0]).collect();
             let log = BatchLog::create(engine, folder.path(), batch.len())?;
             let log = Arc::new(Mutex::new(Kept { log, batch, place: 0, bytes: 0 }));
             candidates.push(Measured { engine, kib, commits: options.scaled(commits), log });

@@ -28,8 +28,6 @@ struct Floor;
 /// The subcommand `serve-floor`: serves until standard input ends, so never longer than the program that
 /// started it lives. Prints its address as the first line of standard output.
 pub(crate) fn serve() -> anyhow::Result<()> {
-    // Every connection is a file.
-    let _files = stickycas_server::allow_all_files();
     let runtime = runtime(1)?;
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
     let mut out = std::io::stdout().lock();

@@ -71,6 +71,8 @@ enum Command {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
+    // Every connection is a file, also of the programs that this one starts.
+    let _files = stickycas_server::allow_all_files();
     let done = |()| ExitCode::SUCCESS;
     match command {
         Command::Wire(options) => wire::run(&options),

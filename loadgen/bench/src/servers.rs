@@ -36,18 +36,6 @@ pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-/// Raises the limit of open files of this process, and so of the servers that it starts: each connection is
-/// one file at either end.
-pub(crate) fn allow_files(wanted: usize) -> anyhow::Result<()> {
-    let allowed = stickycas_server::allow_all_files();
-    let needed = wanted as u64 + 256;
-    ensure!(
-        allowed >= needed,
-        "{needed} open files are needed and {allowed} may be: raise the hard limit (ulimit -Hn)"
-    );
-    Ok(())
-}
-
 /// The path of the server's program: this one, or the one beside this program.
 pub(crate) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let program = match given {

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use stickycas_client::Client;
 use stickycas_harness::run::ServerHandle;
 use stickycas_load::figures::Latency;
@@ -170,31 +170,33 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         ..Launch::new(&program)
     };
     let runtime = runtime(1)?;
-    let (mut rows, mut are_clean) = (Vec::new(), true);
+    let mut rows = Vec::new();
     for (name, attacks) in attacks {
-        let (row, is_clean) = if attacks.is_empty() {
-            let turn = runtime.block_on(newcomer::turn(&launch, options.newcomers));
-            (turn.with_context(|| name.clone())?, true)
-        } else {
-            let turn = runtime.block_on(beside(&name, &attacks, options, &launch));
-            turn.with_context(|| name.clone())?
+        let turn = async {
+            match attacks.as_slice() {
+                [] => newcomer::turn(&launch, options.newcomers).await,
+                attacks => beside(&name, attacks, options, &launch).await,
+            }
         };
+        let row = runtime.block_on(turn).with_context(|| name.clone())?;
         // At once: a run takes minutes.
         writeln!(std::io::stderr(), "{name}: {}", row.turns[0])?;
-        let reasons = row.detail.as_ref().and_then(|detail| detail["reasons"].as_array());
-        for reason in reasons.into_iter().flatten() {
-            writeln!(std::io::stderr(), "  {reason}")?;
-        }
+        failures(&row).try_for_each(|reason| writeln!(std::io::stderr(), "  {reason}"))?;
         rows.push(row);
-        are_clean &= is_clean;
     }
     let Options { instances, rate, processes, lanes, .. } = options;
     let conditions = json!({
         "instances": instances, "rate_per_s": rate, "processes": processes,
         "attackers": options.attackers(), "lanes": lanes,
     });
+    let are_clean = rows.iter().all(|row| failures(row).next().is_none());
     let done = options.common.report("attackers", None, conditions, rows)?;
     Ok(if are_clean { done } else { ExitCode::FAILURE })
+}
+
+/// What went wrong beside an attack.
+fn failures(row: &Row) -> impl Iterator<Item = &Value> {
+    row.detail.iter().filter_map(|detail| detail["reasons"].as_array()).flatten()
 }
 
 /// The results of a turn.
@@ -229,15 +231,14 @@ impl Turn {
     }
 }
 
-/// A quiet turn on a fresh server, one beside a busy program, and one beside these attacks; and whether all
-/// went well.
+/// A quiet turn on a fresh server, and one beside these attacks.
 #[allow(clippy::cast_precision_loss)]
 async fn beside(
     name: &str,
     attacks: &[WireAttack],
     options: &Options,
     launch: &Launch,
-) -> anyhow::Result<(Row, bool)> {
+) -> anyhow::Result<Row> {
     let server = launch.start().await?;
     let handle = ServerHandle::open_with(&server.url, COORDINATOR, server.identities.clone()).await?;
     let quiet = Turn::play(&handle, options, &Notify::new()).await?;
@@ -246,7 +247,7 @@ async fn beside(
     let host = server.client(HOST)?;
     let before = counted(&host, options.attackers()).await?;
     let begun = Notify::new();
-    let (attacked, attackers) = tokio::join!(Turn::play(&handle, options, &begun), async {
+    let (attacked, attackers) = tokio::try_join!(Turn::play(&handle, options, &begun), async {
         // The correct processes are connected.
         begun.notified().await;
         let orders = Orders {
@@ -261,8 +262,8 @@ async fn beside(
         tokio::time::sleep(LEAD).await;
         let times = [processor_time_of(server.pid())?, processor_time_of(child.0.id())?];
         anyhow::Ok((child, Instant::now(), times))
-    });
-    let (attacked, (child, started, times_before)) = (attacked?, attackers?);
+    })?;
+    let (child, started, times_before) = attackers;
     let wall = started.elapsed().as_secs_f64();
     let times_after = [processor_time_of(server.pid())?, processor_time_of(child.0.id())?];
     let done = tokio::task::spawn_blocking(move || finish(child)).await??;
@@ -292,15 +293,17 @@ async fn beside(
     for (of, turn) in turns {
         reasons.extend(turn.outcome.judged.reasons.iter().map(|reason| format!("{of}: {reason}")));
         reasons.extend(turn.outcome.messages.values().map(|message| format!("{of}: {message}")));
+        if turn.wrong() > 0 {
+            reasons.push(format!("{of}: {}", turn.outcome.judged.line()));
+        }
         if Duration::from_nanos(turn.latency.max) >= options.patience {
             reasons.push(format!("{of}: an instance took as long as the patience of a process"));
         }
     }
-    let is_clean = reasons.is_empty()
-        && turns.iter().all(|(_, turn)| turn.wrong() == 0)
-        && shown_by.values().all(|attackers| *attackers > 0);
+    let not_shown = shown_by.iter().filter(|(_, attackers)| **attackers == 0);
+    reasons.extend(not_shown.map(|(attack, _)| format!("{attack}: the counts of the server do not show it")));
     let detail = json!({"reasons": reasons, "shown_by": shown_by, "done": done, "counted": counted.all});
-    Ok((Row { detail: Some(detail), ..Row::once(name, figures) }, is_clean))
+    Ok(Row { detail: Some(detail), ..Row::once(name, figures) })
 }
 
 /// For how many attackers the counts of the server show each attack.

@@ -6,7 +6,7 @@ use stickycas_client::raw::Connection;
 use stickycas_proto::v1::ListRequest;
 
 use crate::results::Figures;
-use crate::servers::{COORDINATOR, Launch, allow_files, peak_and_resident};
+use crate::servers::{COORDINATOR, Launch, peak_and_resident};
 use crate::stopwatch::processor_time_of;
 use crate::tasks::in_parallel;
 
@@ -18,7 +18,6 @@ const AT_ONCE: usize = 16;
 /// certificate serves for all.
 #[allow(clippy::cast_precision_loss)]
 pub(super) async fn turn(launch: &Launch, connections: usize) -> anyhow::Result<Figures> {
-    allow_files(connections)?;
     let server = std::sync::Arc::new(launch.start().await?);
     let pid = server.pid();
     // So that what the server makes once is not counted.

@@ -10,12 +10,12 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Barrier;
 
-/// How often it is looked whether the server is idle.
+/// How often it is looked whether a program is idle.
 const POLL: Duration = Duration::from_millis(2);
 /// How often in a row all of its threads have to sleep.
 const IDLE: u32 = 5;
-/// What a client sends has arrived after this time.
-const ARRIVED: Duration = Duration::from_millis(40);
+/// All clients have begun to send after this time.
+const BEGUN: Duration = Duration::from_millis(10);
 
 /// See the module.
 #[derive(Debug)]
@@ -36,11 +36,13 @@ impl Steps {
         let server = self.server;
         let is_first = self.clients.wait().await.is_leader();
         if is_first {
-            idle(server).await?;
+            idle(server, 0).await?;
             let server = i32::try_from(server).ok().and_then(Pid::from_raw).context("no process id")?;
             kill_process(server, Signal::STOP)?;
             tokio::spawn(async move {
-                tokio::time::sleep(ARRIVED).await;
+                tokio::time::sleep(BEGUN).await;
+                // What this program has written to a socket of this machine has arrived.
+                let _idle = idle(std::process::id(), 1).await;
                 // Fails if the server has ended, which its clients notice.
                 let _gone = kill_process(server, Signal::CONT);
             });
@@ -50,23 +52,22 @@ impl Steps {
     }
 }
 
-/// Returns when all threads of this process wait.
-pub(crate) async fn idle(process: u32) -> anyhow::Result<()> {
+/// Returns when all threads of this process wait but for so many, such as the one that looks.
+pub(crate) async fn idle(process: u32, but: usize) -> anyhow::Result<()> {
     let mut idle = 0;
     while idle < IDLE {
         tokio::time::sleep(POLL).await;
-        idle = if sleeps(process)? { idle + 1 } else { 0 };
+        idle = if awake(process)? <= but { idle + 1 } else { 0 };
     }
     Ok(())
 }
 
-fn sleeps(process: u32) -> anyhow::Result<bool> {
+fn awake(process: u32) -> anyhow::Result<usize> {
+    let mut awake = 0;
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
         // The state stands behind the name, which is in parentheses.
-        if !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")) {
-            return Ok(false);
-        }
+        awake += usize::from(!stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")));
     }
-    Ok(true)
+    Ok(awake)
 }
