@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value as Json;
 
+use crate::json_schema;
+
 const BEYOND_THE_BOUND: &str = include_str!("../lab/tests/beyond_the_bound.toml");
 
 /// Runs the program in a fresh folder.
@@ -37,6 +39,9 @@ fn simulate_names_the_command_for_the_first_unexpected_run() {
 
     let output = loadgen(folder.path(), &[&arguments[..], &["--json"]].concat());
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let schema: Json =
+        serde_json::from_str(include_str!("../../docs/schema/simulate-runs.schema.json")).unwrap();
+    assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
     let tally = &json["tally"];
     assert_eq!(
         (&json["asked"], &json["first_seed"], &tally["runs"]),

@@ -6,8 +6,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use serde_json::Value as Json;
 use stickycas_lab::campaign::cell::Results;
 use stickycas_lab::campaign::journal::JOURNAL;
+
+use crate::json_schema;
 
 /// A campaign of so many cells with so many runs each.
 fn campaign(folder: &Path, cells: u32, runs: u32) {
@@ -74,7 +77,11 @@ fn a_kill_loses_no_cell_that_is_done() {
     let whole = loadgen(folder, &["campaign", "program.toml", "--out", "whole", "--json"]);
     assert_eq!(whole.status.code(), Some(0), "{}", told(&whole));
     assert_eq!(file(folder, "out/results.csv"), file(folder, "whole/results.csv"));
-    let results: Results = serde_json::from_slice(&whole.stdout).unwrap();
+    let schema: Json =
+        serde_json::from_str(include_str!("../../docs/schema/campaign-results.schema.json")).unwrap();
+    let json: Json = serde_json::from_slice(&whole.stdout).unwrap();
+    assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
+    let results: Results = serde_json::from_value(json).unwrap();
     assert!(results.complete() && results.cells().all(|cell| cell.counts.runs == 800));
 }
 

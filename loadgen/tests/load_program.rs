@@ -1,9 +1,6 @@
 //! `load` as people and scripts meet it: exit codes, files, what is printed where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-#[path = "../../model/tests/json_schema/mod.rs"]
-mod json_schema;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,6 +20,8 @@ use stickycas_load::limit::Limit;
 use stickycas_load::measure::{Label, Measure, OperationOutcome};
 use stickycas_model::judge::Outcome;
 use stickycas_server::limits::Limits;
+
+use crate::json_schema;
 
 const QUICK: [&str; 7] = ["load", "--instances", "60", "--duration", "1h", "--warm-up", "0s"];
 
@@ -78,7 +77,6 @@ fn a_load_leaves_a_folder_and_says_first_what_held() {
         assert!(said("title") && said("desc") && said("text"), "{drawing}");
         assert!(dom.descendants().any(|node| node.attribute("class").is_some_and(|c| c.starts_with("line"))));
     }
-
     // The effective profile is one, and repeats the run.
     let again = ["load", "--profile", "runs/load-7/profile.toml", "--out", "again", "--json"];
     let again = loadgen(folder, &again, &[]);

@@ -1,4 +1,5 @@
-//! The schemas of the files for editors and the table of their keys, made from the types that read the files.
+//! The schemas of the files for editors and the table of their keys, made from the types that read the files;
+//! and those of the results of campaigns and simulations, from the types that write them.
 //!
 //! `STICKYCAS_BLESS=1 cargo test -p stickycas-loadgen --test program schemas` writes docs/schema and the
 //! table in docs/use/files.md anew, except in CI.
@@ -8,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 /// What stands before and behind the tables of docs/use/files.md.
 const BEGIN: &str = "<!-- made from the schemas: begin -->\n";
@@ -32,6 +33,15 @@ fn schemas() -> [(&'static str, Json); 4] {
     .map(|(kind, schema)| (kind, schema.to_value()))
 }
 
+/// What is written, each with its schema.
+fn results() -> [(&'static str, Json); 2] {
+    [
+        ("campaign-results", stickycas_lab::campaign::cell::schema()),
+        ("simulate-runs", stickycas_lab::batch::report::schema()),
+    ]
+    .map(|(kind, schema)| (kind, schema.to_value()))
+}
+
 /// Compares a file with what it should be, or writes it.
 fn holds(path: &Path, expected: &str) {
     if std::env::var_os("STICKYCAS_BLESS").is_some() && std::env::var_os("CI").is_none() {
@@ -43,7 +53,7 @@ fn holds(path: &Path, expected: &str) {
 
 #[test]
 fn the_published_schemas_are_those_of_the_types() {
-    for (kind, schema) in schemas() {
+    for (kind, schema) in schemas().into_iter().chain(results()) {
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         holds(&docs().join(format!("schema/{kind}.schema.json")), &text);
     }
@@ -55,7 +65,7 @@ fn the_table_of_keys_is_made_from_the_schemas() {
     let text = fs::read_to_string(&page).unwrap();
     let (head, rest) = text.split_once(BEGIN).unwrap();
     let (_, tail) = rest.split_once(END).unwrap();
-    holds(&page, &format!("{head}{BEGIN}{}{END}{tail}", tables()));
+    holds(&page, &format!("{head}{BEGIN}{}{}{END}{tail}", tables(), dictionary()));
 }
 
 /// All tables, those of all files first.
@@ -76,6 +86,72 @@ fn tables() -> String {
         }
     }
     text
+}
+
+/// The columns of a campaign's results, and the fields of the files of results.
+fn dictionary() -> String {
+    let [(_, campaign), (_, runs)] = results();
+    let mut text = "\n## Results of a campaign\n\n`results.csv` has a line for each cell. Seeds are texts; what there is not is empty.\n\n\
+                    | column | what |\n| --- | --- |\n"
+        .to_owned();
+    let definitions = &campaign["definitions"];
+    for column in csv_columns() {
+        let of = |table: &str| &definitions[table]["properties"][&column];
+        let field = if of("Point").is_object() { of("Point") } else { of("Cell") };
+        let what =
+            if column == "sweep" { "The name of its sweep.".to_owned() } else { line(&field["description"]) };
+        assert!(!what.is_empty(), "the column {column} is described nowhere");
+        writeln!(text, "| `{column}` | {} |", escaped(&what)).unwrap();
+    }
+    text.push_str(
+        "\n`results.json` has these as the fields of `sweeps[].cells[]`, `n` to `window` in `point`; and\n\n",
+    );
+    fields(
+        &mut text,
+        &[("", &campaign), ("sweeps[].", &definitions["Sweep"]), ("made.", &definitions["Made"])],
+    );
+    text.push_str("\n## `simulate --runs --json`\n\n");
+    let definitions = &runs["definitions"];
+    fields(
+        &mut text,
+        &[
+            ("", &runs),
+            ("tally.", &definitions["Tally"]),
+            ("tally.properties.NAME.", &definitions["PropertyTally"]),
+            ("tally.verdicts.NAME.", &definitions["OutcomeCount"]),
+        ],
+    );
+    text
+}
+
+/// The fields of these tables, one line each.
+fn fields(text: &mut String, tables: &[(&str, &Json)]) {
+    text.push_str("| field | what |\n| --- | --- |\n");
+    for (of, table) in tables {
+        for (name, field) in table["properties"].as_object().unwrap() {
+            let what = line(&field["description"]);
+            assert!(!what.is_empty(), "the field {name} is described nowhere");
+            writeln!(text, "| `{of}{name}` | {} |", escaped(&what)).unwrap();
+        }
+    }
+}
+
+/// The columns of `results.csv`, as the program writes them.
+fn csv_columns() -> Vec<String> {
+    let nothing = json!({
+        "version": 1, "name": "", "about": "", "command": "", "seed": "1", "sweeps": [],
+        "made": {
+            "debug_assertions": true, "os": "", "architecture": "", "cpus": 1,
+            "started": 0, "finished": 0, "busy_millis": 0,
+        },
+    });
+    let text = stickycas_lab::campaign::report::csv(&serde_json::from_value(nothing).unwrap());
+    text.trim_end().split(',').map(str::to_owned).collect()
+}
+
+/// A text in a table of Markdown.
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|")
 }
 
 /// A table of a file under its description, which begins with its name: "`[load]`: what it is."

@@ -1,8 +1,8 @@
 //! Seeds, and other numbers all of whose 64 bits count, in JSON: written as texts, read as texts and as
 //! numbers.
 //!
-//! JSON's own readers in JavaScript and in many other languages keep 53 bits of a number. So a seed is a text, as 64-bit numbers are in protobuf's JSON. Records that were written before
-//! have numbers.
+//! JSON's own readers in JavaScript and in many other languages keep 53 bits of a number. So a seed is a
+//! text, as 64-bit numbers are in protobuf's JSON. Records that were written before have numbers.
 //!
 //! For `#[serde(with = "...")]` on a `u64`; [`option`] for one that may be missing.
 

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::ExecutionMode;
@@ -9,12 +10,12 @@ use crate::record::ExecutionMode;
 pub use stickycas_program::VERSION;
 
 /// This program and the machine that it runs on: the first fields of each record of an environment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Platform {
-    /// Version of this package.
+    /// The version of the program.
     #[serde(default)]
     pub version: String,
-    /// The commit it was built from, if that is known: see [`stickycas_program::COMMIT`].
+    /// The commit it was built from, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// Whether it was built with debug assertions.

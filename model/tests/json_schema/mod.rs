@@ -14,6 +14,8 @@ pub fn faults(schema: &Json, root: &Json, json: &Json, at: &str) -> Vec<String> 
     let known = ["$ref", "$schema", "$id", "$defs", "title", "description", "type", "const", "enum", "items"];
     let known =
         [&known[..], &["properties", "required", "additionalProperties", "minimum", "minLength"]].concat();
+    // Those that schemars writes.
+    let known = [&known[..], &["definitions", "format", "anyOf", "oneOf"]].concat();
     let mut found = Vec::new();
     for (word, says) in schema.as_object().unwrap() {
         assert!(known.contains(&word.as_str()), "the test does not know {word}");
@@ -26,6 +28,9 @@ pub fn faults(schema: &Json, root: &Json, json: &Json, at: &str) -> Vec<String> 
             },
             "minimum" => json.as_u64().is_none_or(|number| number >= says.as_u64().unwrap()),
             "minLength" => json.as_str().is_none_or(|text| text.len() as u64 >= says.as_u64().unwrap()),
+            "anyOf" | "oneOf" => {
+                says.as_array().unwrap().iter().any(|says| faults(says, root, json, at).is_empty())
+            }
             "required" => json.as_object().is_none_or(|fields| {
                 says.as_array().unwrap().iter().all(|name| fields.contains_key(name.as_str().unwrap()))
             }),

@@ -13,7 +13,7 @@ pub mod values;
 pub use stickycas_program::files::{Fault, FileError, Problem, SettingError, Settings, Source};
 
 pub use self::kind::FileKind;
-pub use self::schema::{Spanned, schema_of};
+pub use self::schema::{Spanned, schema_of, schema_of_result};
 
 /// The keys and tables that stand at the top of a file. Any other key without a dot is one of `[instance]`.
 const OF_THE_FILE: [&str; 17] = [

@@ -13,16 +13,26 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::{AppendWindow, Order};
 use stickycas_model::types::ProcessId;
 
-/// The schema of a file.
+/// The schema of a file that is read.
 #[must_use]
 pub fn schema_of<T: JsonSchema>() -> Schema {
+    settings().into_generator().into_root_schema_for::<T>()
+}
+
+/// The schema of a file that is written.
+#[must_use]
+pub fn schema_of_result<T: JsonSchema>() -> Schema {
+    settings().for_serialize().into_generator().into_root_schema_for::<T>()
+}
+
+fn settings() -> SchemaSettings {
     // The draft that taplo, the TOML checker of editors, reads.
     let without_nothing = RecursiveTransform(|schema: &mut Schema| {
         if schema.get("default").is_some_and(says_nothing) {
             schema.remove("default");
         }
     });
-    SchemaSettings::draft07().with_transform(without_nothing).into_generator().into_root_schema_for::<T>()
+    SchemaSettings::draft07().with_transform(without_nothing)
 }
 
 /// Whether a default tells no more than that the key may be left out.

@@ -3,16 +3,30 @@
 use std::fmt;
 
 use comfy_table::Table;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use stickycas_harness::command_line::{self, OF_MANY_RUNS};
+use stickycas_harness::files::schema_of_result;
 use stickycas_harness::report::grid::{align_right, counted, grid, leave_out, width, wrapped};
 use stickycas_harness::report::table::counted_as;
 use stickycas_model::judge::{Outcome, Property};
 
 use super::{Extent, OutcomeCount, Tally};
 
-/// Many runs of one scenario, counted.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// The JSON Schema of [`Batch`].
+#[must_use]
+pub fn schema() -> Schema {
+    schema_of_result::<Batch<'_>>()
+}
+
+fn outcome_or_null(_: &mut SchemaGenerator) -> Schema {
+    let words: Vec<Option<Outcome>> = Outcome::ALL.into_iter().map(Some).chain([None]).collect();
+    json_schema!({ "type": ["string", "null"], "enum": words })
+}
+
+/// Many runs of one scenario, counted: `simulate --runs --json`.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[schemars(title = "StickyCAS simulated runs")]
 pub struct Batch<'a> {
     /// The scenario's name.
     pub name: &'a str,
@@ -20,10 +34,12 @@ pub struct Batch<'a> {
     pub file: &'a str,
     /// The seed of the first run; each of the others has the next one.
     #[serde(with = "stickycas_model::seed_text")]
+    #[schemars(with = "String")]
     pub first_seed: u64,
     /// How many runs were asked for; if there are fewer, it was interrupted.
     pub asked: u64,
     /// The verdict that every run should have; by default `valid`.
+    #[schemars(schema_with = "outcome_or_null")]
     pub expected: Option<Outcome>,
     /// Their verdicts, counted.
     pub tally: &'a Tally,

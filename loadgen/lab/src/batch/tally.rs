@@ -1,17 +1,22 @@
 //! The verdicts of many runs, added up.
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use stickycas_model::judge::{Finding, Observed, Outcome, Property, VerdictSummary};
 use stickycas_model::types::Phase;
 
 /// The sums over many runs. They are the same in whatever order the runs are added.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Tally {
     /// How many runs.
     pub runs: u64,
     /// By their verdict.
+    #[schemars(with = "BTreeMap<String, OutcomeCount>")]
     pub verdicts: Verdicts,
     /// By property.
+    #[schemars(with = "BTreeMap<String, PropertyTally>")]
     pub properties: Properties,
     /// The phase of the last decision of a correct process, over the runs in which one decided.
     pub last_decision_phase: Option<Extent>,
@@ -32,12 +37,13 @@ pub struct Tally {
 }
 
 /// In how many runs something was seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct OutcomeCount {
     /// So many.
     pub runs: u64,
     /// The least seed of these.
     #[serde(with = "stickycas_model::seed_text::option")]
+    #[schemars(with = "Option<String>")]
     pub first_seed: Option<u64>,
 }
 
@@ -50,7 +56,7 @@ pub struct Verdicts([OutcomeCount; Outcome::ALL.len()]);
 pub struct Properties([PropertyTally; Property::ALL.len()]);
 
 /// The findings on one property.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PropertyTally {
     /// Runs in which it held.
     pub held: u64,
@@ -63,7 +69,7 @@ pub struct PropertyTally {
 }
 
 /// From the least to the most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Extent {
     /// The least.
     pub least: u64,

@@ -4,21 +4,38 @@
 //! it but [`Made`] follows from the campaign and its seed, byte by byte, however many cores it took and
 //! however often it was interrupted.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use stickycas_harness::environment::Platform;
 use stickycas_harness::fault_plan::Placement;
 use stickycas_harness::files::instance::Arbiter;
+use stickycas_harness::files::schema::words;
+use stickycas_harness::files::schema_of_result;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{AppendWindow, Order};
 
 /// The version of [`Results`].
 pub const RESULTS_VERSION: u32 = 1;
 
-/// The results of a campaign.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The JSON Schema of `results.json`.
+#[must_use]
+pub fn schema() -> Schema {
+    schema_of_result::<Results>()
+}
+
+fn order(_: &mut SchemaGenerator) -> Schema {
+    words(&Order::ALL)
+}
+
+fn append_window(_: &mut SchemaGenerator) -> Schema {
+    words(&AppendWindow::ALL)
+}
+
+/// The results of a campaign: `results.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "StickyCAS campaign results")]
 pub struct Results {
-    /// [`RESULTS_VERSION`].
+    /// The version of this form.
     pub version: u32,
     /// The campaign's name.
     pub name: String,
@@ -28,6 +45,7 @@ pub struct Results {
     pub command: String,
     /// The campaign's seed: that of the first run of cell 1.
     #[serde(with = "stickycas_model::seed_text")]
+    #[schemars(with = "String")]
     pub seed: u64,
     /// The sweeps, in the order of the file.
     pub sweeps: Vec<Sweep>,
@@ -68,7 +86,7 @@ pub(super) fn sum<'a>(cells: impl IntoIterator<Item = &'a Cell>, count: impl Fn(
 }
 
 /// The origin of the results (program, machine, time): it may differ when the same campaign is run again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Made {
     /// The program and the machine that began it.
     #[serde(flatten)]
@@ -82,13 +100,13 @@ pub struct Made {
 }
 
 /// The results of one sweep of the campaign.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sweep {
     /// Its name, unique in the campaign.
     pub name: String,
     /// Its subject, in one line; may be empty.
     pub about: String,
-    /// How the report draws it; `None`: as a table alone.
+    /// How the report draws it; nothing: as a table alone.
     pub figure: Option<Figure>,
     /// The command that makes this sweep again.
     pub command: String,
@@ -120,7 +138,7 @@ pub enum Figure {
 }
 
 /// The results of one point.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
     /// Its number in the campaign, from 1.
     pub number: u64,
@@ -128,6 +146,7 @@ pub struct Cell {
     pub point: Point,
     /// The seed of its first run; each run has the next one.
     #[serde(with = "stickycas_model::seed_text")]
+    #[schemars(with = "String")]
     pub first_seed: u64,
     /// W*(1+c): where every correct process has decided if none misses a phase (D2).
     pub phase_bound: u64,
@@ -143,7 +162,7 @@ pub struct Cell {
 }
 
 /// Where a cell lies on the axes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// Processes.
     pub n: u32,
@@ -155,15 +174,17 @@ pub struct Point {
     pub f: u32,
     /// |Vc|: different values that correct processes propose.
     pub distinct: u32,
-    /// The strategy of the Byzantine processes, as scenarios write it; [`NO_STRATEGY`] where f = 0.
+    /// The strategy of the Byzantine processes, as scenarios write it; `none` where f = 0.
     pub strategy: String,
     /// Where they sit; `spread` where f = 0.
     pub placement: Placement,
-    /// The arbiter.
+    /// Which append of a phase wins.
     pub arbiter: Arbiter,
     /// The order of warps in a round.
+    #[schemars(schema_with = "order")]
     pub order: Order,
     /// When appends count.
+    #[schemars(schema_with = "append_window")]
     pub window: AppendWindow,
 }
 
@@ -185,7 +206,7 @@ impl Point {
 }
 
 /// Counts over the runs of a cell.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Runs.
     pub runs: u64,
@@ -211,7 +232,7 @@ pub struct Counts {
     pub common_promised: u64,
     /// Runs in which strong validity was promised: all or none, if no process is late.
     pub strong_promised: u64,
-    /// The least phase in which a run had its last decision; `None` if no run had one.
+    /// The least phase in which a run had its last decision; nothing if no run had one.
     pub first_phase: Option<u64>,
     /// The largest phase in which a run had its last decision.
     pub last_phase: Option<u64>,
@@ -225,5 +246,6 @@ pub struct Counts {
     pub accused: u64,
     /// The first seed whose run broke strong validity.
     #[serde(default, with = "stickycas_model::seed_text::option")]
+    #[schemars(with = "Option<String>")]
     pub example: Option<u64>,
 }
