@@ -23,6 +23,9 @@ use stickycas_server::limits::Limits;
 
 use crate::json_schema;
 
+/// The namespace of SVG.
+const SVG: &str = "http://www.w3.org/2000/svg";
+
 const QUICK: [&str; 7] = ["load", "--instances", "60", "--duration", "1h", "--warm-up", "0s"];
 
 fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -77,6 +80,11 @@ fn a_load_leaves_a_folder_and_says_first_what_held() {
         assert!(said("title") && said("desc") && said("text"), "{drawing}");
         assert!(dom.descendants().any(|node| node.attribute("class").is_some_and(|c| c.starts_with("line"))));
     }
+    for number in 1..=4 {
+        let drawing = file(&format!("figures/{number}.svg"));
+        assert!(roxmltree::Document::parse(&drawing).unwrap().root_element().has_tag_name((SVG, "svg")));
+    }
+
     // The effective profile is one, and repeats the run.
     let again = ["load", "--profile", "runs/load-7/profile.toml", "--out", "again", "--json"];
     let again = loadgen(folder, &again, &[]);

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use roxmltree::Document;
 use stickycas_lab::campaign::cell::Results;
-use stickycas_lab::campaign::report::html;
+use stickycas_lab::campaign::report::{html, write};
 use stickycas_lab::campaign::{CampaignOptions, CampaignSource, run};
 
 /// Every kind of figure, in small.
@@ -267,6 +267,22 @@ fn numbers_that_no_campaign_makes_are_shown_too() {
     }
     results.made.finished = u64::MAX;
     checked(&results);
+}
+
+#[test]
+fn every_drawing_of_the_report_is_a_file_too() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&SMALL, folder.path()).unwrap();
+    let mut titles = Vec::new();
+    for file in fs::read_dir(folder.path().join("figures")).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        let drawing = Document::parse(&text).unwrap();
+        assert_eq!(drawing.root_element().tag_name().namespace(), Some("http://www.w3.org/2000/svg"));
+        assert!(!text.contains("var("), "{text}");
+        titles.push(drawing.root_element().attribute("id").unwrap().to_owned());
+    }
+    let page = html(&SMALL);
+    assert!(titles.len() > 3 && titles.len() == parts(&page, "<svg id", ">").len(), "{titles:?}");
 }
 
 /// For eyes: `scripts/report-screenshots` takes it from there.

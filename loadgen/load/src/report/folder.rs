@@ -11,9 +11,10 @@ use serde::Serialize;
 use stickycas_harness::atomic_files::write_folder;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::record::ExecutionMode;
+use stickycas_harness::report::html::svg;
 use stickycas_harness::report::{folder, json};
 
-use super::page::page;
+use super::page::{figures, page};
 use super::{limit, limit_page, table};
 use crate::Measurement;
 use crate::limit::{Limit, Probe};
@@ -42,7 +43,9 @@ pub fn write(measured: &Measurement, to: Option<&Path>) -> io::Result<PathBuf> {
         seconds(&folder.join(SECONDS_FILE), &recorder.seconds)?;
         fs::write(folder.join(LOG_FILE), &recorder.log)?;
         fs::write(folder.join("report.txt"), table::plain(result))?;
-        fs::write(folder.join("report.html"), page(measured))?;
+        let figures = figures(measured);
+        fs::write(folder.join("report.html"), page(measured, &figures))?;
+        svg::write((1..).zip(&figures), folder)?;
         let server = result.hosts.first().and_then(|host| host.server.clone());
         let environment = Environment::here(ExecutionMode::Tasks, server);
         for Evidence { number, reasons, observations, record, .. } in evidence {
@@ -69,7 +72,9 @@ pub fn write_limit(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<P
         fs::write(folder.join("limit.json"), json::text(limit))?;
         fs::write(folder.join("profile.toml"), &limit.profile)?;
         fs::write(folder.join("report.txt"), limit::text(limit))?;
-        fs::write(folder.join("report.html"), limit_page::page(limit, name))?;
+        let figures = limit_page::figures(limit);
+        fs::write(folder.join("report.html"), limit_page::page(limit, name, &figures))?;
+        svg::write((1..).zip(&figures), folder)?;
         let mut file = csv::Writer::from_path(folder.join("probes.csv"))?;
         file.write_record(["repeat", "rate", "done", "held", "p50_ms", "p99_ms", "broke"])?;
         for Probe { repeat, rate, done, held, broke, instance } in &limit.probes {

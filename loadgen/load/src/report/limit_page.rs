@@ -15,7 +15,11 @@ use crate::limit::{Limit, Probe};
 const HELD: Series = Series(2);
 const BROKE: Series = Series(1);
 
-pub(super) fn page(limit: &Limit, name: &str) -> String {
+pub(super) fn figures(limit: &Limit) -> [Figure; 2] {
+    [latencies(limit), course(limit)]
+}
+
+pub(super) fn page(limit: &Limit, name: &str, figures: &[Figure]) -> String {
     let class = match (limit.verdict, limit.rate) {
         (Outcome::Violation, _) => "verdict bad",
         (_, Some(_)) if doubts(limit).is_empty() => "verdict good",
@@ -27,7 +31,6 @@ pub(super) fn page(limit: &Limit, name: &str) -> String {
         None => ("NO LIMIT", found.as_str()),
     };
     let headline = html! { span { (number) } " " (worth) };
-    let figures = [latencies(limit), course(limit)];
     Document {
         kind: "limit",
         name,
@@ -35,14 +38,14 @@ pub(super) fn page(limit: &Limit, name: &str) -> String {
         main: html! {
             section {
                 h2 { "The search" }
-                @for (number, figure) in (1..).zip(&figures) { (figure.markup(number)) }
+                @for (number, figure) in (1..).zip(figures) { (figure.markup(number)) }
             }
             (profiles(std::slice::from_ref(&limit.profile)))
         },
         footer: html! {
             "A rate holds if the conditions do, nothing failed and the schedule was kept; one that does not is tried "
             "once more. A search ends when both of its ends have said the same again, best of three. Latency counts "
-            "from the planned start. The same data are in limit.json and probes.csv beside this file."
+            "from the planned start. The same data are in limit.json and probes.csv beside this file, the drawings in figures/."
         },
     }
     .markup()

@@ -31,7 +31,11 @@ const CURVES: [Measure; 5] =
 const QUANTILES: [(f64, &str); 6] =
     [(0.0, "0"), (0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
 
-pub(super) fn page(measured: &Measurement) -> String {
+pub(super) fn figures(measured: &Measurement) -> [Figure; 4] {
+    [rate(measured), latency(measured), curve(measured), in_flight(measured)]
+}
+
+pub(super) fn page(measured: &Measurement, figures: &[Figure]) -> String {
     let result = &measured.result;
     let (word, about) = outcome(result);
     let class = match result.exit() {
@@ -40,7 +44,6 @@ pub(super) fn page(measured: &Measurement) -> String {
         _ => "verdict none",
     };
     let headline = html! { span { (word) } " " (about) };
-    let figures = [rate(measured), latency(measured), curve(measured), in_flight(measured)];
     Document {
         kind: "load",
         name: &result.name,
@@ -48,7 +51,7 @@ pub(super) fn page(measured: &Measurement) -> String {
         main: html! {
             section {
                 h2 { "Over time" }
-                div class="figures" { @for (number, figure) in (1..).zip(&figures) { (figure.markup(number)) } }
+                div class="figures" { @for (number, figure) in (1..).zip(figures) { (figure.markup(number)) } }
             }
             section { h2 { "Commands" } @for host in &result.hosts { (again(&quoted(&host.arguments))) } }
             (profiles(&result.profiles))
@@ -56,7 +59,7 @@ pub(super) fn page(measured: &Measurement) -> String {
         footer: html! {
             "Instance latency counts from the planned start of an instance to the last decision of a correct process; "
             "service time from its actual start. The same data are in result.json, seconds.csv and latencies.hlog "
-            "beside this file."
+            "beside this file, the drawings in figures/."
         },
     }
     .markup()

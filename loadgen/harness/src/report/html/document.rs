@@ -1,8 +1,10 @@
-//! The frame of every page: its head, the one style sheet, header and footer.
+//! The frame of every page: its head, the style sheets, header and footer.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
+/// How drawings look.
+pub(super) const CHART: &str = include_str!("chart.css");
 
 /// A page.
 pub struct Document<'a> {
@@ -30,7 +32,7 @@ impl Document<'_> {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (self.name) " \u{b7} StickyCAS " (self.kind) }
-                    style { (PreEscaped(STYLE)) }
+                    style { (PreEscaped(STYLE)) (PreEscaped(CHART)) }
                 }
                 body {
                     header {

@@ -12,8 +12,9 @@
 //! | `results.json` | [`Results`] |
 //! | `results.csv` | a line for each cell |
 //! | `report.html` | the same for people, in one file that needs no network |
+//! | `figures/` | its drawings, as SVG |
 //!
-//! Each appears whole or not at all. Beside them stands the journal from which they follow, see
+//! Each file appears whole or not at all. Beside them stands the journal from which they follow, see
 //! [`crate::campaign::journal`].
 
 mod blame;
@@ -29,6 +30,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use stickycas_harness::atomic_files::replace_file;
+use stickycas_harness::report::html::svg;
 use stickycas_harness::report::json::text;
 
 pub use self::table::table;
@@ -46,7 +48,9 @@ pub fn write(results: &Results, folder: &Path) -> anyhow::Result<()> {
         replace_file(&path, content.as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(())
+    let figures = page::figures(results);
+    svg::write(figures.iter().map(|(number, figure)| (*number, figure)), folder)
+        .with_context(|| format!("cannot write {}", folder.join("figures").display()))
 }
 
 /// The content of `report.html`, whether the campaign has been finished or not.

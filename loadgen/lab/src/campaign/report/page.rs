@@ -8,10 +8,18 @@ use stickycas_harness::report::html::words::{counted, grouped, moment, spent};
 use super::{blame, chance, listing, phases, resilience};
 use crate::campaign::cell::{Cell, Counts, Figure as Kind, Results, Sweep, sum};
 
-pub(super) fn page(results: &Results) -> Markup {
+/// All figures, each with its number.
+pub(super) fn figures(results: &Results) -> Vec<(usize, Figure)> {
+    sections(results).into_iter().flat_map(|section| section.figures).collect()
+}
+
+fn sections(results: &Results) -> Vec<Section<'_>> {
     let mut number = 0;
-    let sections: Vec<Section<'_>> =
-        (1..).zip(&results.sweeps).map(|(place, sweep)| Section::of(sweep, place, &mut number)).collect();
+    (1..).zip(&results.sweeps).map(|(place, sweep)| Section::of(sweep, place, &mut number)).collect()
+}
+
+pub(super) fn page(results: &Results) -> Markup {
+    let sections = sections(results);
     Document {
         kind: "campaign",
         name: &results.name,
@@ -29,7 +37,7 @@ pub(super) fn page(results: &Results) -> Markup {
         },
         footer: html! {
             "Algorithm and theorem: Georgiou, Piduguralla, Peri, \u{201c}Byzantine-Tolerant Consensus in "
-            "GPU-Inspired Shared Memory\u{201d}. The same data are in results.json and results.csv beside this file."
+            "GPU-Inspired Shared Memory\u{201d}. The same data are in results.json and results.csv beside this file, the drawings in figures/."
         },
     }
     .markup()
