@@ -230,7 +230,7 @@ mod tests {
     fn a_failed_load_says_so_first_and_correctness_second() {
         let expected = [
             "FAILED: missed_rate 16.4 % (limit 1 %)",
-            "  the generator was late, not the server: run fewer programs beside it, or --late-after 50ms",
+            "  the generator was late, not the server: fewer programs, or --late-after 50ms",
             "ok: error_rate 0 % (limit 1 %)",
             "correctness: VALID (360 of 360)",
         ];

@@ -85,9 +85,9 @@ fn of_no_figure(Checked { condition, value: measured }: &Checked) -> String {
 /// The cure of missed starts, which are those of the generator or of too many instances under way.
 pub(super) fn cure_of_missed(counts: &Counts) -> &'static str {
     if counts.late >= counts.dropped {
-        "the generator was late, not the server: run fewer programs beside it, or --late-after 50ms"
+        "the generator was late, not the server: fewer programs, or --late-after 50ms"
     } else {
-        "too many instances were under way: the server is too slow for this rate, or --max-in-flight too low"
+        "too many instances were under way: a lower --rate, or a higher --max-in-flight"
     }
 }
 

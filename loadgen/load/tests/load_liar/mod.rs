@@ -49,17 +49,17 @@ async fn an_honest_server_is_not_accused() {
 #[tokio::test]
 async fn every_false_answer_violates_its_rule_in_every_instance() {
     for (lie, rule) in [
-        (Lie::TwoWinners, "violation: A1: processes"),
-        (Lie::SamePosition, "violation: A1: position 0 was won in phase 1 and in phase 2"),
-        (Lie::TwoLists, "violation: R2: at position 0"),
-        (Lie::Reordered, "violation: R2: at position"),
-        (Lie::Forged, "violation: A3: process 1 won position 0"),
-        (Lie::ShortRead, "violation: R1: a read of process 2"),
-        (Lie::Shrunk, "violation: A3: the list had 2 entries in phase 3 and 1 in phase 4"),
-        (Lie::OtherWarp, "violation: W1: process 2 of warp 2 was answered in phase 1"),
-        (Lie::SamePhase, "violation: F7: process 2"),
-        (Lie::DecisionRefused, "violation: B3: process 2, which is correct, was refused DECISION_DIFFERS"),
-        (Lie::ReadRefused, "violation: B3: process 2, which is correct, was refused NOT_A_MEMBER"),
+        (Lie::TwoWinners, "VIOLATION: A1: processes"),
+        (Lie::SamePosition, "VIOLATION: A1: position 0 was won in phase 1 and in phase 2"),
+        (Lie::TwoLists, "VIOLATION: R2: at position 0"),
+        (Lie::Reordered, "VIOLATION: R2: at position"),
+        (Lie::Forged, "VIOLATION: A3: process 1 won position 0"),
+        (Lie::ShortRead, "VIOLATION: R1: a read of process 2"),
+        (Lie::Shrunk, "VIOLATION: A3: the list had 2 entries in phase 3 and 1 in phase 4"),
+        (Lie::OtherWarp, "VIOLATION: W1: process 2 of warp 2 was answered in phase 1"),
+        (Lie::SamePhase, "VIOLATION: F7: process 2"),
+        (Lie::DecisionRefused, "VIOLATION: B3: process 2, which is correct, was refused DECISION_DIFFERS"),
+        (Lie::ReadRefused, "VIOLATION: B3: process 2, which is correct, was refused NOT_A_MEMBER"),
     ] {
         for transport in ["attach", "unary"] {
             let (profile, loaded) = under_load(lie, transport).await;
