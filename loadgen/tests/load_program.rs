@@ -142,6 +142,7 @@ fn a_wrong_profile_or_flag_is_reported_with_its_place() {
     assert!(wrong(&["--rate", "0"]).contains("--rate 0: rate = 0: give instances per second"));
     assert!(wrong(&["--profile", "none.toml"]).contains("none.toml: No such file"));
     assert!(wrong(&["--rate", "4", "--in-flight", "4"]).contains("cannot be used with"));
+    assert!(wrong(&["--json", "--json-lines", "-"]).contains("both go to standard output"));
     assert!(wrong(&["--ramp", "4"]).contains("give two rates as FROM..TO"));
     fs::write(
         folder.join("a.toml"),
@@ -289,7 +290,8 @@ fn a_load_shows_its_figures_to_prometheus() {
         command(temporary.path(), &endless).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
     let address = lines.find_map(|line| Some(line.strip_prefix("metrics: http://")?.to_owned())).unwrap();
-    lines.find(|line| line.contains("instances/s")).unwrap();
+    let busy = |line: &String| line.contains(" instances/s") && !line.contains("  0 instances/s");
+    lines.find(busy).unwrap();
     let mut asked = TcpStream::connect(address.strip_suffix("/metrics").unwrap()).unwrap();
     asked.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

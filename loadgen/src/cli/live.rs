@@ -28,7 +28,7 @@ use super::output::tell;
 pub(super) struct LiveArgs {
     /// Write an object of JSON for each second, in one line, to this file; -: to standard output, and the
     /// report to standard error
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[arg(long, value_name = "FILE")]
     json_lines: Option<PathBuf>,
     /// Show the figures of the load to Prometheus at http://ADDRESS/metrics, such as 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS")]
@@ -81,8 +81,8 @@ impl Live {
     ) -> anyhow::Result<LoadOutcome> {
         let view = ProgressView::new(profile);
         stickycas_load::run_at(handle, profile, begin, asked_to_stop(), |progress| {
-            view.show(progress, tell);
             self.show(progress);
+            view.show(progress, tell);
         })
         .await
     }

@@ -93,6 +93,10 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     if !(args.limit.precision > 0.0 && args.limit.precision < 1.0 && args.noise >= 0.0) {
         return Err(UsageError("--precision and --noise are shares: give more than 0".to_owned()).into());
     }
+    if args.json && args.live.is_on_stdout() {
+        let reason = "--json and --json-lines - both go to standard output: give --json-lines FILE";
+        return Err(UsageError(reason.to_owned()).into());
+    }
     check_free(args.out.as_deref())?;
     check_open_files(&profile, args.server.is_none())?;
     let baseline = args.baseline.as_deref().map(read_result).transpose()?;
