@@ -8,13 +8,13 @@ use stickycas_model::printable::printable;
 use stickycas_page::explanation::{Block, ExplainedRun, Place, Table};
 
 use crate::record::{ExecutionMode, Record};
-use crate::report::grid::{grid_within, wrapped};
+use crate::report::grid::{grid_within, leave_out, wrapped};
 
 /// The most rows of a list that are shown.
 pub const ROWS: usize = 64;
 
-/// The explanation of a run as text, with at most so many rows and sentences of each kind, in lines of so many
-/// characters.
+/// The explanation of a run as text, with at most so many rows and sentences of each kind, in lines of so
+/// many characters.
 #[must_use]
 pub fn text(record: &Record, explanation: &Explanation, rows: usize, width: usize) -> String {
     let mut text = String::new();
@@ -35,6 +35,8 @@ fn write(out: &mut String, record: &Record, explanation: &Explanation, rows: usi
                 Block::Table(Table { head, rows }) => {
                     let mut table = grid_within(width, head.iter().copied());
                     table.add_rows(rows);
+                    // The last ones matter least.
+                    leave_out(&mut table, &(3..head.len()).rev().collect::<Vec<_>>());
                     writeln!(out, "{table}")?;
                 }
                 Block::LeftOut(more) => writeln!(out, "  and {more} more; --json has all")?,

@@ -102,8 +102,8 @@ const EXAMPLES: [(&str, &[&str]); 13] = [
     ),
 ];
 
-/// The same command line with its helps: the subcommands in groups, and behind each help examples and the exit
-/// codes.
+/// The same command line with its helps: the subcommands in groups, and behind each help examples and the
+/// exit codes.
 pub(super) fn with_help(command: Command) -> Command {
     let header = *command.get_styles().get_header();
     let groups = groups(&command, header, width());

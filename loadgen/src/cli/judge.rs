@@ -119,8 +119,7 @@ pub(super) struct JudgeArgs {
     #[arg(long)]
     json: bool,
     /// Exit with 0 if every verdict is this one and with 1 otherwise: valid, outside (broken, not promised),
-    /// unknown (proves nothing) or violation
-    /// [default: that of the plan]
+    /// unknown (proves nothing) or violation [default: that of the plan]
     #[arg(long, value_name = "VERDICT", value_parser = outcome)]
     expect: Option<Outcome>,
     /// Wait so long for the server, at first and whenever it is away

@@ -30,7 +30,7 @@ pub(super) struct ViewArgs {
     /// The folder that a run wrote, or a folder with several of them: then the newest
     #[arg(value_name = "RUN_FOLDER", required_unless_present = "server")]
     folder: Option<PathBuf>,
-    /// Show the instances of this server, as they go on. Of a cluster, several of its servers, separated by
+    /// Show the instances of this server while they run. Of a cluster, several of its servers, separated by
     /// commas
     #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with = "folder")]
     server: Vec<String>,

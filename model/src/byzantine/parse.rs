@@ -79,8 +79,8 @@ fn meant(given: &str, names: &[&'static str]) -> String {
     }
 }
 
-/// Whether a name was most likely meant: at most two letters are missing, additional or other ones, and at most
-/// a third of them.
+/// Whether a name was most likely meant: at most two letters are missing, additional or other ones, and at
+/// most a third of them.
 fn is_almost(given: &str, name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     // The distance of Levenshtein, row by row.
