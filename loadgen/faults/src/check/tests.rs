@@ -401,7 +401,7 @@ fn a_correct_process_decides() {
     let mut story = story();
     story.reports[1].ended = ProcessEnd::Failed("it gave up".to_owned());
     story.must_be(ViolationKind::Undecided, "process 2: it gave up");
-    story.must_be(ViolationKind::Verdict, "unknown");
+    story.must_be(ViolationKind::Verdict, "PROVES NOTHING: process 2 is correct and failed");
     story.reports.remove(1);
     story.must_be(ViolationKind::Undecided, "process 2 never said anything");
 }
@@ -411,5 +411,5 @@ fn the_verdict_is_the_judges() {
     let mut story = story();
     // Not what Algorithm 1 decides.
     story.reports[0].decision = Value::new(b"a");
-    story.must_be(ViolationKind::Verdict, "violation");
+    story.must_be(ViolationKind::Verdict, "VIOLATION: agreement was promised");
 }
