@@ -22,11 +22,12 @@ use stickycas_page::Hosts;
 use stickycas_page::promise::{Assumed, Promise, promise};
 use stickycas_page::setting::StoryStep;
 use stickycas_page::source::Refused;
+use stickycas_program::files::nearest;
 use tokio::sync::Semaphore;
 
 use crate::files::faults::Faults;
 use crate::files::instance::{Arbiter, Instance};
-use crate::scenario::{File, Proposals, Scenario};
+use crate::scenario::{File, FileError, Problem, Proposals, Scenario};
 use crate::simulate;
 use crate::view::{Runs, ViewedRun};
 
@@ -38,6 +39,8 @@ pub const MOST_EVENTS: u64 = 1 << 17;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The permit to make a run: one run is made at a time, the others wait.
 static MAKING: Semaphore = Semaphore::const_new(1);
+/// Above this likeness a name is taken for another one with an error in it.
+const ALIKE: f64 = 0.8;
 /// Bytes of a form.
 const FORM_BYTES: usize = 64 * 1024;
 
@@ -128,9 +131,27 @@ impl Form {
 
     fn scenario(&self) -> Result<(String, Scenario), Refused> {
         let text = self.file().text("A run that was made up on the page.");
-        let scenario = Scenario::parse("form", &text, self.seed).map_err(|error| refused(&error))?;
+        let scenario = Scenario::parse("form", &text, self.seed).map_err(|error| self.refusal(&error))?;
         check_size(&scenario)?;
         Ok((text, scenario))
+    }
+
+    /// The field that is wrong, and the problem: the viewer knows no file and no lines.
+    fn refusal(&self, error: &FileError) -> Refused {
+        let FileError::Invalid(Problem { text, reason, .. }) = error else { return refused(error) };
+        let field = match text.split_once(" = ").map_or("", |(key, _)| key) {
+            "count" => "byzantine",
+            "distinct" => "values",
+            key => key,
+        };
+        let name = self.strategy.split('(').next().unwrap_or_default();
+        let meant = nearest(name, Strategy::ALL_NAMES).filter(|_| reason.starts_with("there is no strategy"));
+        match meant {
+            Some((meant, likeness)) if likeness > ALIKE => {
+                refused(&format!("{field}: there is no strategy {name:?}: did you mean {meant}?"))
+            }
+            _ => refused(&format!("{field}: {reason}")),
+        }
     }
 }
 

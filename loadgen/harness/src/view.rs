@@ -11,7 +11,7 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::{Phase, ProcessId};
-use stickycas_page::explanation::{ExplainedRun, Place, Section};
+use stickycas_page::explanation::{ExplainedRun, Place, Reasons, capital};
 use stickycas_page::recorded::{EncodedFrame, frames};
 use stickycas_page::setting::{CastShown, Setting, StoryStep};
 use stickycas_page::source::{ListQuery, Opened, Page, Refused, Row, Source, Told};
@@ -27,7 +27,7 @@ pub struct ViewedRun {
     params: Arc<Params>,
     history: Vec<Recorded>,
     frames: Vec<EncodedFrame>,
-    sections: Vec<Section>,
+    reasons: Reasons,
     row: Row,
 }
 
@@ -45,7 +45,7 @@ impl ViewedRun {
             explanation: &explanation,
         };
         let id = format!("{}-{}", scenario.name, scenario.seed);
-        let title = if scenario.about.is_empty() { scenario.name.clone() } else { scenario.about.clone() };
+        let title = if scenario.about.is_empty() { scenario.name.clone() } else { capital(&scenario.about) };
         let mut setting = Setting::new(id.clone(), title, &params, &[], false);
         setting.cast = Some(CastShown::new(&scenario.truth, record.verdict.f));
         let reached = record.history.iter().rev().find_map(|recorded| recorded.event.reached());
@@ -58,14 +58,16 @@ impl ViewedRun {
             id,
             name: scenario.name.clone(),
             state: stickycas_page::frame::state_name(ended.unwrap_or(State::Running)),
+            created: None,
             processes: params.processes(),
+            decided: u32::try_from(record.verdict.decisions.len()).unwrap_or(u32::MAX),
+            decision: record.verdict.decision.as_ref().map(ToString::to_string),
             phase: reached.map(Phase::get),
-            length: u32::try_from(explanation.entries.len()).unwrap_or(u32::MAX),
             awaited: (0, None),
             offences: record.verdict.blame.values().flat_map(|kinds| kinds.values()).sum(),
         };
         Self {
-            sections: run.sections(ROWS),
+            reasons: run.reasons(ROWS),
             frames: frames(&params, &record.history),
             setting,
             params,
@@ -148,11 +150,11 @@ impl<const PLAYS: bool> Source for Runs<PLAYS> {
     }
 
     async fn told(&self, (): &(), id: &str, process: ProcessId) -> Result<Told, Refused> {
-        Ok(Told::of(&self.find(id)?.history, process))
+        Ok(Told::of(0, &self.find(id)?.history, process))
     }
 
-    async fn explanation(&self, (): &(), id: &str) -> Result<Vec<Section>, Refused> {
-        Ok(self.find(id)?.sections.clone())
+    async fn explanation(&self, (): &(), id: &str) -> Result<Reasons, Refused> {
+        Ok(self.find(id)?.reasons.clone())
     }
 }
 

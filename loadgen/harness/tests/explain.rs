@@ -34,7 +34,7 @@ fn a_valid_run_shows_why_it_had_to_be_valid() {
     says(
         &record,
         &[
-            "verdict: valid. Every promise and every rule was kept",
+            "VALID\n  Every promise and every rule was kept",
             "n = 16 processes were to agree on a value.",
             "The list: 8 entries",
             "process 3 is Byzantine: it plays collude(value=aaa)",
@@ -53,7 +53,7 @@ fn a_split_shows_both_lists_margins_and_the_event() {
     says(
         &record,
         &[
-            "verdict: outside. Something broke that nobody had promised",
+            "BROKEN: agreement (not promised: append window open)\n  A property broke that was not promised here",
             "Processes 1, 2 decided a.\n    From 4 entries: 2 x a, 2 x b.",
             "The tie rule decided: a, b stand equally often, and a is the smallest.",
             "The margin is 1 entry: had 1 of the a been b instead, that would have been\n    decided.",
@@ -108,6 +108,9 @@ fn of_a_violation_it_names_the_rule_and_the_line() {
 fn an_unknown_run_shows_its_anomalies() {
     let record = simulated("one-warp").with_anomalies(vec!["process 2 fell over".to_owned()]);
     assert_eq!(record.verdict.verdict, Outcome::Unknown);
-    says(&record, &["verdict: unknown. The run proves nothing", "  - process 2 fell over"]);
+    says(
+        &record,
+        &["PROVES NOTHING: process 2 fell over\n  The run proves nothing", "  - process 2 fell over"],
+    );
     assert_eq!(record.explained().verdict, record.verdict);
 }

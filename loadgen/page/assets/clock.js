@@ -36,8 +36,9 @@ export class Clock {
       ...SPEEDS.map((speed) => element("option", { value: speed, text: `${speed} phases/s`, selected: speed === 4 })));
     this.latest = button("latest", () => this.go(undefined), { class: "latest", "aria-pressed": "true" });
     this.node = element("div", { class: "clock", role: "group", "aria-label": "Time" },
-      iconed("first", "To the beginning", () => this.go(0)), iconed("back", "One phase back", () => this.go(this.at - 1)),
-      this.playing, iconed("on", "One phase on", () => this.go(this.at + 1)), this.slider, this.speed, this.latest);
+      element("p", {}, iconed("first", "To the beginning", () => this.go(0)), iconed("back", "One phase back", () => this.go(this.at - 1)),
+        this.playing, iconed("on", "One phase on", () => this.go(this.at + 1))),
+      element("p", { class: "slide" }, this.slider), element("p", {}, this.speed, this.latest));
   }
 
   get at() {

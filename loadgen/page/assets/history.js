@@ -136,6 +136,7 @@ export class History {
     this.told = [];
     this.toldDropped = 0;
     this.latest = new State(setting.processes, setting.warp_size);
+    this.latest.next = this.next;
     if (snapshot) this.begin(snapshot);
     this.copies = [this.latest.copy()];
     this.cursor = undefined;
@@ -224,6 +225,7 @@ export class History {
     const [kind, process, a, b] = [chunk[at], chunk[at + 1], chunk[at + 2], chunk[at + 3]];
     const of = process - 1;
     state.index = place + 1;
+    if (kind !== KIND.late) state.next += 1;
     switch (kind) {
       case KIND.joined: state.mark(of, MARK.joined); break;
       case KIND.append: case KIND.read: state.waiting[of] += 1; break;

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { Clock, facts } from "./clock.js";
-import { button, duration, element, grouped, panel, say, shown } from "./dom.js";
+import { button, duration, element, grouped, named, panel, say, shown } from "./dom.js";
 import { History } from "./history.js";
 import { legend } from "./legend.js";
 import { onOtherColours } from "./palette.js";
@@ -12,6 +12,7 @@ import { PromiseForm } from "./promise.js";
 import { Story } from "./story.js";
 import { follow } from "./stream.js";
 import { Strip } from "./strip.js";
+import { decisionsOf, VerdictLine } from "./verdict.js";
 import { WarpsTable } from "./warps.js";
 
 // Milliseconds between announcements to those who hear the page, between two changes of the address, and, if less motion is wanted,
@@ -138,9 +139,12 @@ class InstanceView {
     this.connection(this.setting.live ? "ended" : "recorded");
     let told;
     try {
-      told = reasons(await api.explanation(this.id));
+      const explained = await api.explanation(this.id);
+      told = reasons(explained.sections);
+      this.reasons = explained;
     } catch (error) {
       told = [element("p", { class: "note", text: shown(error.message, 500) })];
+      this.reasons = { headline: `no verdict: ${error.message}`, verdict: "none" };
     }
     if (this.abort.signal.aborted) return;
     this.why.replaceChildren(...told);
@@ -152,8 +156,10 @@ class InstanceView {
     this.clock = new Clock({ changed: () => this.scrubbed() });
     this.clock.history = this.history;
     this.picture = new Picture(setting, { choose: (...chosen) => this.choose(...chosen) });
-    this.strip = new Strip(setting, { go: (steps) => this.clock.go(steps) });
-    this.facts = facts([["state", "state"], ["phase", "phase"], ["round", "round"], ["warp", "warp"], ["list", "list"], ["awaited", "waits for"], ["decided", "have decided"]]);
+    this.strip = new Strip(setting, { go: (steps) => this.clock.go(steps), slider: this.clock.slider });
+    this.clock.node.append(this.strip.names, this.strip.node);
+    this.verdict = new VerdictLine(setting, { why: () => this.whyPanel.scrollIntoView() });
+    this.facts = facts([["state", "state"], ["phase", "phase"], ["warp", "warp"], ["list", "list"], ["awaited", "waits for"], ["decided", "have decided"]]);
     const jump = (process, phase) => this.picture.pick(process, phase);
     this.entries = new EntriesPanel(setting, { jump });
     this.decisions = new DecisionsPanel(setting);
@@ -163,11 +169,14 @@ class InstanceView {
     this.warps = new WarpsTable(setting);
     this.story = new Story(setting.story ?? [], { go: (phase) => this.clock.go(this.history.stepsUntil(phase)) });
     this.notice = element("div");
-    this.why = element("div", { class: "why" }, element("p", { class: "note", text: "When the instance has ended it is told here what was decided, and why." }));
+    this.why = element("div", { class: "why" });
+    this.whyLater = element("p", { class: "note" }, "When the instance has ended, here is what was decided, and why. ", button("go to the latest phase", () => this.clock.go(undefined), { class: "link" }));
+    this.whyPanel = panel("Why", this.whyLater, this.why);
     if (setting.first_event > 0) this.sayMissing({ index: setting.first_event, missing: setting.first_event });
     this.place();
     this.observer = new ResizeObserver(([{ contentRect }]) => {
       this.picture.resize(contentRect.width);
+      this.stage.classList.toggle("is-tall", this.picture.layout.height > 0.75 * innerHeight);
       this.draw();
     });
     this.observer.observe(this.stage);
@@ -183,15 +192,15 @@ class InstanceView {
     this.keys = element("details", { class: "keys", open: matchMedia("(min-width: 60rem)").matches },
       element("summary", { text: "What the signs mean" }), legend(setting));
     this.content.replaceChildren(
-      element("div", { class: "title" }, element("h1", { text: shown(setting.title || setting.id, 120) }), element("p", { class: "note", text: numbers })),
+      element("div", { class: "title" }, element("div", {}, element("h1", { text: named(setting.title, setting.id, 120) }), element("p", { class: "note", text: numbers })), this.verdict.node),
       this.notice, this.facts.node, this.story.node ?? "",
-      element("div", { class: "time" }, this.clock.node, this.strip.node),
+      element("div", { class: "time" }, this.clock.node),
       element("div", { class: "columns" },
         element("div", { class: "wide" }, this.stage, this.buttons(), this.keys, this.warps.node),
         element("div", { class: "narrow" }, panel("The list", this.entries.node), panel("Decisions", this.decisions.node), panel("A process", this.process.node))),
       element("div", { class: "columns even" }, element("div", { class: "narrow" }, panel("What happened", this.sentences.node), panel("Offences", this.offences.node)),
         new PromiseForm(setting).node),
-      panel("Why", this.why));
+      this.whyPanel);
   }
 
   buttons() {
@@ -207,7 +216,7 @@ class InstanceView {
     this.picture.forget();
     this.strip.forget();
     this.keys.lastElementChild.replaceWith(legend(this.setting));
-    this.draw();
+    this.drawNow();
   }
 
   // Who goes elsewhere does not want the phase of the link any more.
@@ -233,9 +242,10 @@ class InstanceView {
 
   save() {
     const { phase } = this.picture.moment;
-    const caption = `${shown(this.setting.title || this.id, 80)}, phase ${phase}`;
+    const { title, id } = this.setting;
+    const caption = `${named(title, id, 80)}, phase ${phase}`;
     const address = URL.createObjectURL(new Blob([this.picture.exported(caption)], { type: "image/svg+xml" }));
-    element("a", { href: address, download: `phase-${phase}.svg` }).click();
+    element("a", { href: address, download: `${named("", id).replace(/[^\w.-]+/g, "-")}-phase-${phase}.svg` }).click();
     setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
@@ -260,10 +270,12 @@ class InstanceView {
     const state = history.after(clock.at);
     const now = history.now(clock.isLatest ? history.count : state.index);
     const isDraining = clock.isLatest && this.setting.live && !state.ended && now?.awaited_count > 0 && now.open;
-    const moment = momentOf(this.setting, history, state, now, { isLive: clock.isLatest && this.setting.live, elapsed: isDraining ? (performance.now() - this.arrived) * 1e6 : 0 });
+    const moment = momentOf(this.setting, history, state, now, { decisions: this.decisionsAt(state), isLive: clock.isLatest && this.setting.live, elapsed: isDraining ? (performance.now() - this.arrived) * 1e6 : 0 });
     this.picture.show(moment);
+    this.picture.reveal(this.stage);
     clock.show(moment.phase);
     this.strip.show(history, clock.at);
+    this.drawVerdict(state, moment);
     this.drawFacts(state, now, moment);
     this.entries.show(history, state);
     this.decisions.show(history, state);
@@ -273,6 +285,21 @@ class InstanceView {
     this.story.show(state.phase);
     this.announce(state);
     if (isDraining) this.drawLater();
+  }
+
+  decisionsAt(state) {
+    const key = `${this.history.key} ${state.decisions} ${state.offences}`;
+    if (this.decided?.key !== key) this.decided = { key, values: decisionsOf(this.setting, this.history, state) };
+    return this.decided.values;
+  }
+
+  // A moment before the last tells nothing of what came later.
+  drawVerdict(state, { decisions }) {
+    const isEnd = state === this.history.latest && this.reasons !== undefined;
+    this.verdict.show(decisions, isEnd ? this.reasons : undefined);
+    this.why.hidden = !isEnd;
+    this.whyLater.hidden = isEnd;
+    this.process.showUntil(state === this.history.latest ? Infinity : state.next);
   }
 
   // Draws the draining patience again: at once, or calmly if less motion is wanted.
@@ -288,8 +315,7 @@ class InstanceView {
     const { facts: { say: tell }, setting } = this;
     tell("state", state.ended || (state.gathered ? "running" : "gathering"));
     tell("phase", grouped(moment.phase));
-    tell("round", grouped(Math.ceil(moment.phase / setting.warps)));
-    tell("warp", moment.lit ? String(moment.lit) : "none");
+    tell("warp", moment.lit ? `${grouped(moment.lit)}, round ${grouped(Math.ceil(moment.phase / setting.warps))}` : "-");
     tell("list", state.sealed ? `${grouped(state.length)}, sealed` : `${grouped(state.length)} ${state.length === 1 ? "entry" : "entries"}`);
     tell("awaited", awaitedWords(state, now, moment));
     tell("decided", `${grouped(state.decisions)} of ${grouped(setting.processes)}`);
@@ -322,7 +348,7 @@ function numberOf(options, name) {
 
 // What is drawn of a moment. The warp that is lit is that of the open phase; of a moment in the past, that of the phase that was
 // executed last, and the warp whose turn is next is marked too.
-function momentOf(setting, history, state, now, { isLive, elapsed }) {
+function momentOf(setting, history, state, now, { decisions, isLive, elapsed }) {
   const isOpen = isLive && !state.ended && now?.phase > 0;
   const awaited = new Map();
   const list = state.ended || !now ? [] : now.awaited;
@@ -330,7 +356,7 @@ function momentOf(setting, history, state, now, { isLive, elapsed }) {
     awaited.set(list[at], list[at + 1] === Infinity ? 1 : Math.max(0, list[at + 1] - elapsed) / (setting.patience_nanos || 1));
   }
   return {
-    state, awaited, elapsed, entries: history.entries, entriesBefore: history.entriesBefore, decided: history.decided,
+    state, awaited, elapsed, entries: history.entries, entriesBefore: history.entriesBefore, decided: history.decided, decisions,
     phase: isOpen ? now.phase : state.phase, lit: isOpen ? now.warp : state.warp,
     next: !isOpen && !state.ended && now?.phase > state.phase ? now.warp : 0,
   };
@@ -338,7 +364,7 @@ function momentOf(setting, history, state, now, { isLive, elapsed }) {
 
 function awaitedWords(state, now, { elapsed }) {
   const count = state.ended ? 0 : now?.awaited_count ?? 0;
-  if (count === 0) return "nobody";
+  if (count === 0) return "-";
   if (now.state === "gathering") return `${grouped(count)} to join`;
   const [process, left = Infinity] = now.awaited;
   const time = left === Infinity ? "" : ` (${duration(Math.max(0, left - elapsed))})`;

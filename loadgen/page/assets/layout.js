@@ -8,6 +8,8 @@ const TILES = 1024;
 const SIZES = [60, 52, 44, 36, 28, 20];
 const TALL = 420;
 const LABEL = 74;
+// Where all warps are low: their numbers alone.
+const SHORT_LABEL = 46;
 const GAP = 14;
 const ENTRY = { width: 58, line: 40, lines: 3 };
 export const TILE = { width: 28, height: 32 };
@@ -34,8 +36,9 @@ function layoutLanes(setting, width) {
 }
 
 function lanesOf({ processes: n, warp_size: p, warps }, width, size) {
-  const columns = Math.max(1, Math.min(p, Math.floor((width - LABEL - 8) / size)));
-  const lane = { width: LABEL + columns * size + 6, height: Math.ceil(p / columns) * size + 4 };
+  const label = size === SIZES.at(-1) ? SHORT_LABEL : LABEL;
+  const columns = Math.max(1, Math.min(p, Math.floor((width - label - 8) / size)));
+  const lane = { width: label + columns * size + 6, height: Math.ceil(p / columns) * size + 4 };
   const across = Math.max(1, Math.min(warps, Math.floor((width + GAP) / (lane.width + GAP))));
   const down = Math.ceil(warps / across);
   const lanes = [];
@@ -46,12 +49,12 @@ function lanesOf({ processes: n, warp_size: p, warps }, width, size) {
     const members = [];
     for (let column = 0; column < p && (warp - 1) * p + column < n; column += 1) {
       const process = (warp - 1) * p + column + 1;
-      cells[process - 1] = { x: x + LABEL + (column % columns) * size, y: y + 1 + Math.floor(column / columns) * size };
+      cells[process - 1] = { x: x + label + (column % columns) * size, y: y + 1 + Math.floor(column / columns) * size };
       members.push(process);
     }
     lanes.push({ warp, x, y, ...lane, members });
   }
-  return { lanes, cells, size, columns, height: down * (lane.height + 4) };
+  return { lanes, cells, size, label, columns, height: down * (lane.height + 4) };
 }
 
 function layoutTiles({ warps }, width) {

@@ -1,6 +1,7 @@
-// Which view the address names. `#/` is the table of all instances, `#/instance/ID?phase=K` one of them.
+// Which view the address names. `#/instance/ID?phase=K` is an instance; `#/` the table of those of a server, the form where runs are
+// made up, and otherwise the one run that there is.
 
-import { about, parsed, takeToken } from "./api.js";
+import { about, instances, parsed, takeToken } from "./api.js";
 import { element, say, set, shown } from "./dom.js";
 import { showInstance } from "./instance.js";
 import { showInstances } from "./instances.js";
@@ -21,6 +22,7 @@ function route() {
   leave();
   content.replaceChildren();
   connection("");
+  say(document.getElementById("told"), "");
   document.title = "StickyCAS";
   if (instance) {
     const id = decoded(instance[1]);
@@ -31,10 +33,22 @@ function route() {
     leave = showPlay(content, { connection });
   } else {
     crumbs.replaceChildren();
-    leave = showInstances(content, options, { connection, about: known });
+    leave = showFirst(options);
   }
   // What was chosen stays chosen where the view is built anew.
   if (focused) document.getElementById(focused)?.focus();
+}
+
+function showFirst(options) {
+  let close = () => (close = undefined);
+  known.then(async ({ live, plays }) => {
+    const { rows } = live || plays ? { rows: [] } : await instances({}).catch(() => ({ rows: [] }));
+    if (!close) return;
+    if (plays) location.replace("#/play");
+    else if (rows.length === 1) location.replace(`#/instance/${encodeURIComponent(rows[0].id)}`);
+    else close = showInstances(content, options, { connection, live });
+  });
+  return () => close();
 }
 
 function decoded(text) {
@@ -59,6 +73,7 @@ async function ask() {
       return await about();
     } catch (error) {
       if (error.mayPass === false) return {};
+      if (!content.hasChildNodes()) connection(error.message, "lost");
       await new Promise((done) => setTimeout(done, Math.max(pause, (error.retryAfter ?? 0) * 1000)));
     }
   }
@@ -77,4 +92,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   content.focus();
 });
 addEventListener("hashchange", route);
+// A page that the browser keeps for the button "back" has no open streams.
+addEventListener("pagehide", () => leave());
+addEventListener("pageshow", ({ persisted }) => persisted && route());
 route();

@@ -1,21 +1,21 @@
 // What the server does as a whole, second by second: small lines, and offences as they come.
 
 import * as api from "./api.js";
-import { duration, element, grouped, panel, say, set, shown, svg } from "./dom.js";
+import { duration, element, grouped, named, panel, say, set, shown, svg } from "./dom.js";
 import { follow } from "./stream.js";
 
 const SECONDS = 120;
 const OFFENCES = 50;
 const LINE = { width: 160, height: 34 };
 
-// What is drawn as lines: title, value of a second, and the value in words. What only the metrics of the server tell may be null.
+// What is drawn as lines: title, value of a second, and the value in words. What only the metrics of the server tell may be missing.
 const LINES = [
   ["accesses per second", ({ accesses }) => accesses, grouped],
   ["refusals per second", ({ refusals }) => refusals, grouped],
-  ["half of single calls take up to", ({ accesses, latency_ms: it }) => (accesses === null ? null : it?.p50), milliseconds],
-  ["99 of 100 of them", ({ accesses, latency_ms: it }) => (accesses === null ? null : it?.p99), milliseconds],
-  ["instances that live", ({ live }) => live, grouped],
-  ["instances that have ended", ({ ended }) => ended, grouped],
+  ["call latency p50", ({ latency_ms: it }) => it?.p50, milliseconds],
+  ["call latency p99", ({ latency_ms: it }) => it?.p99, milliseconds],
+  ["live instances", ({ live }) => live, grouped],
+  ["ended instances", ({ ended }) => ended, grouped],
   ["viewers", ({ viewers }) => viewers, grouped],
 ];
 
@@ -46,13 +46,14 @@ export class Overview {
 
   take(second) {
     for (const line of this.lines) line.take(second);
+    if (second.accesses === null) say(this.note, "Accesses, latency and ended instances come from the server's metrics: view --metrics HOST:PORT.");
     if (second.offences.length + second.offence_kinds.length > 0) this.offences.querySelector(".note")?.remove();
     for (const { kind, count } of second.offence_kinds) {
       this.offences.prepend(element("li", { text: `${grouped(count)} x ${shown(kind, 40)} at any instance` }));
     }
     for (const { instance, name, process, says } of second.offences) {
       this.offences.prepend(element("li", {}, element("a", {
-        href: `#/instance/${encodeURIComponent(instance)}${process ? `?process=${encodeURIComponent(process)}` : ""}`, text: shown(name || instance, 40),
+        href: `#/instance/${encodeURIComponent(instance)}${process ? `?process=${encodeURIComponent(process)}` : ""}`, text: named(name, instance, 40),
       }), element("span", { text: ` ${shown(says, 200)}` })));
     }
     while (this.offences.childElementCount > OFFENCES) this.offences.lastElementChild.remove();
@@ -66,7 +67,7 @@ class Line {
     this.words = words;
     this.values = [];
     this.line = svg("path", { class: "line" });
-    this.now = element("dd");
+    this.now = element("dd", { text: "-" });
     this.node = element("dl", { class: "sparkline" }, element("dt", { text: title }), this.now,
       svg("svg", { viewBox: `0 0 ${LINE.width} ${LINE.height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, this.line));
   }
@@ -75,7 +76,7 @@ class Line {
     const value = this.value(second);
     this.values.push(value ?? 0);
     if (this.values.length > SECONDS) this.values.shift();
-    say(this.now, value === null ? "not told" : value === undefined ? "none" : this.words(value));
+    say(this.now, value === undefined || value === null ? "-" : this.words(value));
     const most = Math.max(1e-9, ...this.values);
     const points = this.values.map((it, at) => {
       const x = LINE.width - (this.values.length - 1 - at) * (LINE.width / (SECONDS - 1));

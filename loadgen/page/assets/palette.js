@@ -1,9 +1,9 @@
 // The colours of the style sheet, for what is drawn on a canvas or written into a file.
 
 const NAMES = [
-  "page", "ink", "soft", "faint", "rule", "well", "lit", "won", "on-won", "left", "on-left", "byzantine", "bad", "frontier", "sans",
+  "page", "ink", "soft", "faint", "rule", "well", "lit", "won", "on-won", "left", "on-left", "decided-0", "decided-1", "decided-2", "hatch", "byzantine", "bad", "frontier", "sans",
 ];
-const QUERIES = ["(prefers-color-scheme: dark)", "(forced-colors: active)"].map((query) => matchMedia(query));
+const QUERIES = ["(prefers-color-scheme: dark)", "(forced-colors: active)", "print"].map((query) => matchMedia(query));
 
 let known;
 

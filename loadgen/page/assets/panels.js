@@ -1,7 +1,7 @@
 // What stands beside the picture, for any moment: the list, decisions, offences, what happened, one process, and the reasons.
 
 import * as api from "./api.js";
-import { button, element, grouped, keepRange, say, shown } from "./dom.js";
+import { button, element, grouped, keepRange, listed, say, shown } from "./dom.js";
 
 const ROWS = 200;
 const SENTENCES = 100;
@@ -70,11 +70,11 @@ export class DecisionsPanel {
     const all = [...groups.values()].sort((one, other) => other.processes.length - one.processes.length);
     this.node.replaceChildren(...all.slice(0, GROUPS).map((group) => this.group(group)));
     if (all.length > GROUPS) this.node.append(element("li", { class: "note", text: `and ${all.length - GROUPS} more` }));
-    if (all.length === 0) this.node.append(element("li", { class: "note", text: "Nobody has decided." }));
+    if (all.length === 0) this.node.append(element("li", { class: "note", text: "No process has decided." }));
   }
 
   group({ value, from, processes }) {
-    const few = processes.length <= 6 ? ` (${processes.join(", ")})` : "";
+    const few = processes.length <= 64 ? ` (${listed(processes)})` : "";
     return element("li", {}, element("p", {}, element("bdi", { class: "value", text: shown(value, 40) }),
       element("span", { class: "soft", text: ` by ${processes.length} of ${this.setting.processes}${few}` })),
     from && element("p", { class: "note", text: `had read ${shown(from, 200)}` }));
@@ -137,18 +137,34 @@ export class ProcessPanel {
     const { id, names, cast } = this.setting;
     const title = element("h3", { text: `process ${process}${names.length > 0 ? ` · ${shown(names[process - 1], 80)}` : ""}` });
     const asked = (this.asked = Symbol("asked"));
+    this.sentences = [];
+    this.later = element("p", { class: "note" });
     this.about.replaceChildren(title, cast ? element("p", { class: "note", text: this.part(process) }) : "");
     await new Promise((done) => setTimeout(done, WAIT));
     if (asked !== this.asked) return;
     let rest;
     try {
       const { sentences, left_out: leftOut } = await api.told(id, process);
-      const list = element("ol", { class: "sentences" }, ...sentences.map((text) => element("li", { text: shown(text, 240) })));
-      rest = [scrolling(`Events of process ${process}`, list), leftOut > 0 ? element("p", { class: "note", text: `and ${leftOut} more` }) : ""];
+      this.sentences = sentences.map(([index, text]) => ({ index, node: element("li", { text: shown(text, 240) }) }));
+      const list = element("ol", { class: "sentences" }, ...this.sentences.map(({ node }) => node));
+      rest = [scrolling(`Events of process ${process}`, list), this.later, leftOut > 0 ? element("p", { class: "note", text: `and ${leftOut} more` }) : ""];
     } catch (error) {
       rest = [element("p", { class: "note", text: shown(error.message, 300) })];
     }
-    if (asked === this.asked) this.about.append(...rest);
+    if (asked !== this.asked) return;
+    this.about.append(...rest);
+    this.showUntil(this.next);
+  }
+
+  // Shows what happened before the event with this index.
+  showUntil(next) {
+    this.next = next;
+    let later = 0;
+    for (const { index, node } of this.sentences ?? []) {
+      node.hidden = index >= next;
+      if (node.hidden) later += 1;
+    }
+    if (this.later) say(this.later, later > 0 ? `${later} more after this moment` : "");
   }
 
   part(process) {

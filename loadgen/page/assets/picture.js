@@ -1,12 +1,13 @@
 // The picture of a phase: the list as it fills up, and each warp a row of its processes, the scheduled one lit. On a canvas, of which
 // only what has changed is drawn again; the same drawing, with another pen, is the SVG file.
 
-import { BARS, drawCell, SIGNS, STAGES, stageOf } from "./cell.js";
+import { BARS, drawArrow, drawCell, drawEntry, SIGNS, STAGES, stageOf } from "./cell.js";
 import { element, grouped, shown, svg } from "./dom.js";
 import { layout, ONE_BY_ONE, TILE } from "./layout.js";
 import { palette } from "./palette.js";
-import { CanvasPen, fitting, SvgPen } from "./pens.js";
+import { CanvasPen, SvgPen } from "./pens.js";
 import { MARK } from "./state.js";
+import { isFaulty } from "./verdict.js";
 
 const MARGIN = 5;
 const SPOKEN = new Map([...STAGES, ...SIGNS]);
@@ -43,6 +44,15 @@ export class Picture {
     this.context = this.canvas.getContext("2d");
     this.scale = scale;
     this.forget();
+  }
+
+  // Scrolls to the warp that is lit, if it is another one and the picture is higher than its place.
+  reveal(place) {
+    const lane = this.layout?.lanes?.[this.moment.lit - 1];
+    if (!lane || this.revealed === lane.warp || place.scrollHeight <= place.clientHeight) return;
+    this.revealed = lane.warp;
+    const y = this.layout.top + lane.y;
+    if (y < place.scrollTop || y + lane.height > place.scrollTop + place.clientHeight) place.scrollTop = y - place.clientHeight / 2;
   }
 
   // Everything is drawn anew the next time.
@@ -98,17 +108,10 @@ export class Picture {
     }
   }
 
-  drawEntry(pen, x, y, { position, process, phase, value }, isByzantine, colours) {
-    const width = this.layout.list.width - 5;
-    const isChosen = process === this.chosen;
-    pen.group(`entry ${position}: ${shown(value, 40)}, of process ${process} in phase ${phase}`, () => {
-      const stroke = isChosen ? colours.frontier : isByzantine ? colours.byzantine : colours.faint;
-      pen.rect(x + 0.5, y + 0.5, width, 24, { fill: colours.well, stroke, line: isChosen ? 2.5 : 1, round: 4 });
-      const style = { size: 12, weight: 600 };
-      pen.text(x + width / 2, y + 17, fitting(shown(value, 12), width - 10, style), { ...style, fill: colours.ink, anchor: "middle" });
-      if (isByzantine) pen.path([[x, y + 25], [x, y + 16], [x + 9, y + 25]], { closed: true, fill: colours.byzantine });
-      pen.text(x + width / 2, y + 35, fitting(`${position}: P${process}`, width, { size: 9 }), { fill: colours.soft, size: 9, anchor: "middle" });
-    });
+  drawEntry(pen, x, y, entry, isByzantine, colours) {
+    const { position, process, phase, value } = entry;
+    pen.group(`entry ${position}: ${shown(value, 40)}, of process ${process} in phase ${phase}`,
+      () => drawEntry(pen, x, y, this.layout.list.width - 5, { ...entry, isByzantine, isChosen: process === this.chosen }, colours));
   }
 
   drawLane(pen, changed, { warp, x, y: above, width, height, members }) {
@@ -122,11 +125,9 @@ export class Picture {
       for (const process of members) this.drawn.delete(process);
       pen.rect(x, y, width, height, { fill: background, round: 6 });
       const middle = y + 3 + this.layout.size / 2;
-      const arrow = [[x + 5, middle - 5], [x + 13, middle], [x + 5, middle + 5]];
-      if (role === "lit") pen.path(arrow, { closed: true, fill: colours.ink });
-      if (role === "next") pen.path(arrow, { closed: true, stroke: colours.soft, line: 1.2 });
+      if (role) drawArrow(pen, x + 5, middle, role === "lit", colours);
       const style = { fill: role === "lit" ? colours.ink : colours.soft, size: 12, weight: role === "lit" ? 700 : 400 };
-      pen.text(x + 18, middle + 4, `warp ${warp}`, style);
+      pen.text(x + 18, middle + 4, this.layout.label < 60 ? String(warp) : `warp ${warp}`, style);
     }
     for (const process of members) this.drawProcess(pen, changed, process, background, warp === lit);
   }
@@ -145,18 +146,19 @@ export class Picture {
 
   // Before the picture has its size, and of tiles, patience is rounded as of the smallest cells.
   look(process, isLit) {
-    const { state, phase, awaited, decided } = this.moment;
+    const { state, phase, awaited, decided, decisions } = this.moment;
     const of = process - 1;
     const marks = state.marks[of];
     const left = awaited.get(process);
     const grain = this.layout?.size ?? 20;
     const read = state.length > 0 ? Math.min(1, state.readTo[of] / state.length) : 0;
+    const value = marks & MARK.left ? decided.get(process) ?? "" : "";
     return {
-      stage: stageOf(marks), number: process, value: marks & MARK.left ? decided.get(process) ?? "" : "", position: state.position[of], read: Math.round(read * 40) / 40,
+      stage: stageOf(marks), number: process, value, decision: decisions.size > 1 ? Math.min(2, decisions.get(value)?.at ?? -1) : -1, position: state.position[of], read: Math.round(read * 40) / 40,
       patience: left === undefined ? -1 : Math.round(left * grain) / grain,
       acted: isLit && phase > 0 && state.acted[of] === phase, waits: state.waiting[of] > 0,
       givenUp: (marks & MARK.given_up) > 0, late: (marks & MARK.late) > 0, accused: (marks & MARK.accused) > 0,
-      byzantine: this.setting.cast?.byzantine?.[process] !== undefined, chosen: process === this.chosen,
+      byzantine: this.setting.cast?.byzantine?.[process] !== undefined, faulty: isFaulty(this.setting, state, process), chosen: process === this.chosen,
     };
   }
 

@@ -1,7 +1,7 @@
 // Runs that a viewer makes up: presets, and a form that shows at once what the theorem promises.
 
 import * as api from "./api.js";
-import { button, element, panel, shown } from "./dom.js";
+import { button, element, panel, say, shown } from "./dom.js";
 import { promises } from "./promise.js";
 
 const CHOICES = {
@@ -17,7 +17,7 @@ const WAIT = 150;
 
 export function showPlay(content, { connection }) {
   const view = new PlayView(connection);
-  content.append(element("h1", { text: "Make up a run" }), view.story(), view.form());
+  content.append(element("h1", { text: "Make up a run" }), view.story(), view.form(), view.made);
   view.load();
   return () => clearTimeout(view.timer);
 }
@@ -32,7 +32,8 @@ class PlayView {
     this.wrong = element("p", { class: "refused", role: "alert", hidden: true });
     this.submit = element("button", { type: "submit", class: "primary", text: "Run it" });
     this.presets = element("ol", { class: "presets" });
-    this.usage = element("p", { class: "note" });
+    this.usage = element("p", { class: "note usage" });
+    this.made = element("section", { class: "panel", hidden: true });
     this.strategies = element("datalist", { id: "play-strategies" });
   }
 
@@ -50,15 +51,16 @@ class PlayView {
       field(name, title, element("input", { id: `play-${name}`, type: "number", min, max: "1024", value, required: true })));
     const strategy = field("strategy", "what they play",
       element("input", { id: "play-strategy", list: "play-strategies", value: "collude(value=0)", maxlength: "256", autocomplete: "off", spellcheck: "false" }));
+    strategy.push(this.usage);
     const choices = Object.entries(CHOICES).flatMap(([name, [title, options]]) =>
       field(name, title, element("select", { id: `play-${name}` }, ...options.map(([value, text]) => element("option", { value, text })))));
     const seed = field("seed", "seed (empty: a new one)", element("input", { id: "play-seed", type: "number", min: "0", max: String(Number.MAX_SAFE_INTEGER) }));
     const form = element("form", { class: "form", on: { input: () => this.changed(), submit: (event) => {
       event.preventDefault();
       this.start({ form: this.read() });
-    } } }, ...numbers, ...strategy, this.strategies, ...choices, ...seed, this.submit);
+    } } }, ...numbers, ...strategy, this.strategies, ...choices, ...seed, this.submit, this.wrong);
     return element("div", { class: "columns" },
-      element("div", { class: "wide" }, panel("A run of your own", form, this.wrong, this.usage)),
+      element("div", { class: "wide" }, panel("A run of your own", form)),
       element("div", { class: "narrow" }, panel("What the theorem promises of it", this.promises,
         element("details", { class: "keys" }, element("summary", { text: "The same as a scenario file" }), this.file))));
   }
@@ -66,7 +68,9 @@ class PlayView {
   async load() {
     this.preview();
     try {
-      const { presets, strategies } = await api.offer();
+      const [{ presets, strategies }, { rows }] = await Promise.all([api.offer(), api.instances({})]);
+      this.made.hidden = rows.length === 0;
+      this.made.replaceChildren(element("h2", { text: "Runs made before" }), ...rows.map(({ id }) => element("p", {}, element("a", { href: `#/instance/${encodeURIComponent(id)}`, text: id }))));
       this.presets.replaceChildren(...presets.map(({ name, title, story }) => element("li", {},
         button(title, () => this.start({ preset: name }), { "data-preset": name }), element("p", { class: "note", text: story }))));
       this.strategies.replaceChildren(...strategies.map(([name]) => element("option", { value: name })));
@@ -106,6 +110,7 @@ class PlayView {
       const { promise, scenario } = await api.preview(form);
       if (asked !== this.asked) return;
       this.wrong.hidden = true;
+      for (const field of Object.values(this.fields)) field.removeAttribute("aria-invalid");
       this.submit.disabled = this.isBusy;
       this.promises.replaceChildren(...promises(promise));
       this.file.textContent = scenario;
@@ -114,9 +119,14 @@ class PlayView {
     }
   }
 
+  // Says what is wrong, behind the field that it names.
   refuse(error) {
+    const [, name, message] = error.message.match(/^(\w+): (.*)$/s) ?? [];
+    const field = this.fields[name];
     this.wrong.hidden = false;
-    this.wrong.textContent = shown(error.message, 600);
+    say(this.wrong, shown(field ? message : error.message, 600));
+    (field ?? this.submit).after(this.wrong);
+    field?.setAttribute("aria-invalid", "true");
     this.submit.disabled = true;
     this.promises.replaceChildren();
   }

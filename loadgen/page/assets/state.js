@@ -19,7 +19,9 @@ export class State {
     this.acted = new Int32Array(processes);
     // Counts of groups of warps from before the first event, if that is all that is known.
     this.before = undefined;
+    // How many events of this page there are, and the index of the next one on the server.
     this.index = 0;
+    this.next = 0;
     this.phase = 0;
     this.warp = 0;
     this.length = 0;

@@ -1,50 +1,61 @@
-// All phases at a glance: a column for each phase, a row for each warp. A phase stands in the row of its warp: filled if it added
-// an entry, hollow if not. The slider above says the same to those who do not see it.
+// All phases at a glance, below the slider and on its scale: a column for each phase, a row for each warp. A phase stands in the row of
+// its warp: filled if it added an entry, hollow if not. The slider says the same to those who do not see it.
 
 import { element } from "./dom.js";
 import { palette } from "./palette.js";
 
-const TALL = 96;
+// The height of a row, and of all.
+const ROW = 11;
+const TALL = 128;
+// Above this number of warps the rows would be too low.
+const WARPS = 64;
+// Pixels of the slider's thumb.
+const THUMB = 16;
 
 export class Strip {
-  constructor(setting, { go }) {
+  constructor(setting, { go, slider }) {
     this.warps = setting.warps;
-    const click = ({ offsetX }) => go(this.first + Math.floor(offsetX / this.wide) + 1);
-    this.node = element("canvas", { class: "strip", "aria-hidden": "true", on: { click } });
-    this.first = 0;
-    this.wide = 8;
+    this.slider = slider;
+    const click = ({ offsetX }) => go(Math.floor(offsetX / this.wide));
+    this.node = element("canvas", { class: "strip", "aria-hidden": "true", hidden: this.warps > WARPS, on: { click } });
+    const ends = this.warps === 1 ? [1] : [1, this.warps];
+    this.names = element("p", { class: "strip-names", "aria-hidden": "true", hidden: this.warps > WARPS }, ...ends.map((warp) => element("span", { text: `warp ${warp}` })));
+    this.height = Math.max(14, Math.min(ROW * this.warps, TALL));
   }
 
   forget() {
     this.key = undefined;
   }
 
-  // Shows the steps around this one.
+  // Shows all steps; the one that is shown is marked.
   show({ key: of, steps }, at) {
-    const { node, warps } = this;
+    const { node, warps, height } = this;
     const width = node.clientWidth;
     if (width === 0) return;
-    const height = Math.max(14, Math.min(TALL, warps * Math.max(1, Math.min(11, Math.floor(TALL / warps)))));
-    this.wide = Math.max(3, Math.min(28, width / Math.max(1, steps.length)));
-    const visible = Math.floor(width / this.wide);
-    this.first = Math.max(0, Math.min(steps.length - visible, at - Math.floor(visible / 2)));
     const key = [of, width, steps.length, at].join(" ");
     if (this.key === key) return;
     this.key = key;
+    // The first column is before the first phase. The middle of the thumb is that of the column.
+    this.wide = width / (steps.length + 1);
+    this.slider.style.width = `${width - this.wide + THUMB}px`;
+    this.slider.style.marginLeft = `${(this.wide - THUMB) / 2}px`;
     const pen = this.prepare(width, height);
     const colours = palette();
-    const size = Math.min(this.wide, height / warps) - 1;
-    if (at > 0) {
-      pen.fillStyle = colours.lit;
-      pen.fillRect((at - 1 - this.first) * this.wide, 0, this.wide, height);
-    }
+    const row = height / warps;
+    const size = Math.max(2, Math.min(this.wide - 1, row < 5 ? row : row - 1));
+    pen.fillStyle = colours.lit;
+    pen.fillRect(at * this.wide, 0, Math.max(2, this.wide), height);
     pen.strokeStyle = colours.faint;
-    for (let step = this.first; step < Math.min(steps.length, this.first + visible); step += 1) {
-      const x = (step - this.first) * this.wide;
-      const y = ((steps.warp(step) - 1) / warps) * height;
+    // Where many phases have the same place, hollow ones are not all drawn.
+    const each = Math.ceil(steps.length / (4 * width));
+    for (let step = 0; step < steps.length; step += 1) {
+      const added = steps.added(step);
+      if (!added && step % each > 0) continue;
+      const x = (step + 1.5) * this.wide - size / 2;
+      const y = (steps.warp(step) - 0.5) * row - size / 2;
       pen.globalAlpha = step < at ? 1 : 0.35;
-      pen.fillStyle = steps.added(step) ? colours.won : colours.faint;
-      if (steps.added(step) || size < 4) pen.fillRect(x, y, Math.max(size, 1.5), Math.max(size, 1.5));
+      pen.fillStyle = added ? colours.won : colours.faint;
+      if (added || size < 4) pen.fillRect(x, y, size, size);
       else pen.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
     }
   }

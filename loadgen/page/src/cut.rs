@@ -1,12 +1,13 @@
 //! Texts with values of clients in them, cut so that what is sent stays small.
 
-use crate::explanation::{Block, Section};
+use crate::explanation::{Block, Reasons, Section};
 
 /// The most characters of a text.
 const CHARS: usize = 1_024;
 
 /// The text, or its beginning.
-pub(crate) fn cut(mut text: String) -> String {
+#[must_use]
+pub fn cut(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(CHARS) {
         text.truncate(end);
         text.push_str("...");
@@ -14,9 +15,13 @@ pub(crate) fn cut(mut text: String) -> String {
     text
 }
 
-/// The sections with each of their texts cut.
+/// The reasons with each of their texts cut.
 #[must_use]
-pub fn sections(sections: Vec<Section>) -> Vec<Section> {
+pub fn reasons(Reasons { verdict, headline, sections: all }: Reasons) -> Reasons {
+    Reasons { verdict, headline: cut(headline), sections: sections(all) }
+}
+
+fn sections(sections: Vec<Section>) -> Vec<Section> {
     let each = |Section { title, blocks }| Section {
         title: cut(title),
         blocks: blocks.into_iter().map(block).collect(),
@@ -68,8 +73,9 @@ mod tests {
     fn what_is_told_of_a_long_value_is_short() {
         let process = ProcessId::new(1).unwrap();
         let event = Event::Decided { process, value: Value::new(&[0xff; 9_000]).unwrap() };
-        let told = Told::of(&[Recorded { at: Time::ZERO, event }], process);
-        assert!(told.sentences[0].starts_with("process 1 decides 0xff"));
-        assert_eq!(told.sentences[0].len(), CHARS + "...".len());
+        let told = Told::of(7, &[Recorded { at: Time::ZERO, event }], process);
+        let (index, sentence) = &told.sentences[0];
+        assert!(*index == 7 && sentence.starts_with("process 1 decides 0xff"));
+        assert_eq!(sentence.len(), CHARS + "...".len());
     }
 }

@@ -59,6 +59,17 @@ pub enum Place {
     Server,
 }
 
+/// An explanation as a page shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reasons {
+    /// The verdict.
+    pub verdict: Outcome,
+    /// The verdict in one line.
+    pub headline: String,
+    /// The sections; the first has the headline as its title.
+    pub sections: Vec<Section>,
+}
+
 /// A run with its explanation.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainedRun<'a> {
@@ -73,6 +84,13 @@ pub struct ExplainedRun<'a> {
 }
 
 impl ExplainedRun<'_> {
+    /// The sections with the verdict.
+    #[must_use]
+    pub fn reasons(&self, rows: usize) -> Reasons {
+        let verdict = self.verdict();
+        Reasons { verdict: verdict.verdict, headline: verdict.headline(), sections: self.sections(rows) }
+    }
+
     /// The explanation, with at most so many rows and points of each kind.
     #[must_use]
     pub fn sections(&self, rows: usize) -> Vec<Section> {
@@ -100,7 +118,8 @@ impl ExplainedRun<'_> {
             (Place::Server, Outcome::Unknown) => "The history does not show enough.",
             (_, outcome) => outcome_meaning(outcome),
         };
-        let mut section = Section::new(format!("verdict: {}. {meaning}", verdict.verdict));
+        let mut section = Section::new(verdict.headline());
+        section.paragraph(meaning);
         section.each(&verdict.reasons, rows, |section, reason| section.point(reason.clone()));
         section
     }
@@ -296,6 +315,10 @@ impl ExplainedRun<'_> {
             let kinds = kinds.iter().map(|(kind, count)| format!("{} ({count})", offence_kind(*kind)));
             section.paragraph(format!("process {process}: {}", kinds.collect::<Vec<_>>().join(", ")));
         });
+        if self.place == Place::Server {
+            // It knows neither who is Byzantine nor what they played.
+            return section;
+        }
         section.paragraph(format!(
             "Seen to commit an offence that can be proved: {}; of these on record: {}.",
             processes(culprits),
@@ -383,7 +406,9 @@ fn margin(tally: &ValueCounts) -> Option<String> {
     ))
 }
 
-fn capital(text: &str) -> String {
+/// The text with a capital at its beginning.
+#[must_use]
+pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
@@ -393,7 +418,9 @@ fn capital(text: &str) -> String {
 pub fn outcome_meaning(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Valid => "Every promise and every rule was kept, and the run did what it was meant to do.",
-        Outcome::Outside => "Something broke that nobody had promised: a premise of the promise was missing.",
+        Outcome::Outside => {
+            "A property broke that was not promised here: a premise of the promise was missing. This is no bug."
+        }
         Outcome::Unknown => "The run proves nothing: not all that was planned happened, or more than that.",
         Outcome::Violation => "A promise or a rule broke. This is a bug.",
     }
@@ -512,7 +539,7 @@ mod tests {
             explanation: &explanation,
         };
         let told = format!("{:?}", run.sections(9));
-        for unknown in ["plan", "no report", "earlier life", "from []"] {
+        for unknown in ["plan", "no report", "earlier life", "from []", "Seen to commit", "accused"] {
             assert!(!told.contains(unknown), "{unknown}: {told}");
         }
         assert!(told.contains("on their own side"), "{told}");

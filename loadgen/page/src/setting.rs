@@ -59,6 +59,9 @@ pub struct StoryStep {
 pub struct CastShown {
     /// Byzantine processes, and what they play.
     pub byzantine: BTreeMap<u32, String>,
+    /// Processes that the plan makes faulty: they are not judged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faulty: Vec<ProcessId>,
     /// The proposals of correct processes, in the order of all processes; those of others are `None`.
     pub proposals: Vec<Option<String>>,
     /// |Vc|: how many different values correct processes propose.
@@ -114,6 +117,7 @@ impl CastShown {
             }
             proposals.push(is_correct.then(|| assignment.proposal.to_string()));
         }
-        Self { byzantine, proposals, values: values.len() as u64, f }
+        let faulty = truth.faulty().iter().copied().collect();
+        Self { byzantine, faulty, proposals, values: values.len() as u64, f }
     }
 }

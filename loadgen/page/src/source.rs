@@ -14,7 +14,7 @@ use stickycas_model::types::ProcessId;
 use tokio_stream::Stream;
 
 use crate::cut::cut;
-use crate::explanation::Section;
+use crate::explanation::Reasons;
 use crate::setting::Setting;
 
 /// The source of a page's data. Calls are cheap, or are charged to the viewer by the source itself.
@@ -89,7 +89,7 @@ pub trait Source: Send + Sync + 'static {
         &self,
         viewer: &Self::Viewer,
         id: &str,
-    ) -> impl Future<Output = Result<Vec<Section>, Refused>> + Send;
+    ) -> impl Future<Output = Result<Reasons, Refused>> + Send;
 
     /// The load of all instances together, second by second.
     ///
@@ -104,8 +104,8 @@ pub trait Source: Send + Sync + 'static {
 /// Events in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Told {
-    /// Sentences without full stops, in order, long ones cut.
-    pub sentences: Vec<String>,
+    /// Sentences without full stops, in order, long ones cut, each with the index of its event.
+    pub sentences: Vec<(u64, String)>,
     /// How many more there are.
     pub left_out: usize,
 }
@@ -114,12 +114,14 @@ impl Told {
     /// The most sentences.
     const MOST: usize = 256;
 
-    /// Those of these events that belong to a process, in words.
-    pub fn of<'a>(events: impl IntoIterator<Item = &'a Recorded>, process: ProcessId) -> Self {
+    /// Those of these events that belong to a process, in words. `first`: the index of the first event.
+    #[must_use]
+    pub fn of(first: u64, events: &[Recorded], process: ProcessId) -> Self {
         let mut told = Self::default();
-        for recorded in events.into_iter().filter(|recorded| recorded.event.process() == Some(process)) {
+        let numbered = (first..).zip(events);
+        for (index, recorded) in numbered.filter(|(_, it)| it.event.process() == Some(process)) {
             if told.sentences.len() < Self::MOST {
-                told.sentences.push(cut(describe::event(&recorded.event)));
+                told.sentences.push((index, cut(describe::event(&recorded.event))));
             } else {
                 told.left_out += 1;
             }
@@ -183,12 +185,16 @@ pub struct Row {
     pub name: String,
     /// Its state.
     pub state: &'static str,
+    /// When it was created, in milliseconds since 1970, by the server's clock.
+    pub created: Option<u64>,
     /// n.
     pub processes: u32,
+    /// How many processes have decided, as they report.
+    pub decided: u32,
+    /// The value that all of them have decided.
+    pub decision: Option<String>,
     /// The phase that is open or comes next.
     pub phase: Option<u64>,
-    /// Length of the list.
-    pub length: u32,
     /// How many processes are awaited, and the first of them.
     pub awaited: (usize, Option<u32>),
     /// Offences on record.

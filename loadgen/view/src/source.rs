@@ -15,7 +15,7 @@ use stickycas_model::types::ProcessId;
 use stickycas_page::assumed::{ASSUMPTIONS, explain_assumed};
 use stickycas_page::cut;
 use stickycas_page::events::NOTHING;
-use stickycas_page::explanation::{Block, ExplainedRun, Place, Section};
+use stickycas_page::explanation::{Block, ExplainedRun, Place, Reasons, Section};
 use stickycas_page::source::{Events, ListQuery, Opened, Page, Refused, Source, Told};
 use tokio::sync::Semaphore;
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep_until};
@@ -144,10 +144,10 @@ impl Source for Server {
     }
 
     async fn told(&self, viewer: &Viewer, id: &str, process: ProcessId) -> Result<Told, Refused> {
-        self.of_events(viewer, id, move |_, _, events| Ok(Told::of(events, process))).await
+        self.of_events(viewer, id, move |_, first, events| Ok(Told::of(first, events, process))).await
     }
 
-    async fn explanation(&self, viewer: &Viewer, id: &str) -> Result<Vec<Section>, Refused> {
+    async fn explanation(&self, viewer: &Viewer, id: &str) -> Result<Reasons, Refused> {
         self.of_events(viewer, id, |facts, first, events| {
             if first > 0 {
                 let why =
@@ -166,7 +166,7 @@ impl Source for Server {
 }
 
 /// The events and their reasons, under the assumptions about instances whose processes others start.
-fn explained(params: &Arc<Params>, events: &[Recorded]) -> Vec<Section> {
+fn explained(params: &Arc<Params>, events: &[Recorded]) -> Reasons {
     let explanation = explain_assumed(params, events);
     let run = ExplainedRun { params, history: events, place: Place::Server, explanation: &explanation };
     let assumed = Section {
@@ -181,7 +181,9 @@ fn explained(params: &Arc<Params>, events: &[Recorded]) -> Vec<Section> {
             ),
         ],
     };
-    cut::sections([assumed].into_iter().chain(run.sections(ROWS)).collect())
+    let mut reasons = run.reasons(ROWS);
+    reasons.sections.insert(1, assumed);
+    cut::reasons(reasons)
 }
 
 /// See [`Server::guarded`].

@@ -5,13 +5,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::StatusCode;
 use stickycas_client::info::Summary;
 use stickycas_client::{Client, TablePlace, TableQuery};
 use stickycas_model::machine::State;
 use stickycas_model::types::{Phase, ProcessId};
+use stickycas_page::cut::cut;
 use stickycas_page::frame::state_name;
 use stickycas_page::source::{ListQuery, Page, Refused, Row};
 use tokio::time::{Instant, sleep};
@@ -186,9 +187,13 @@ fn row(summary: &Summary) -> Row {
         id: summary.id.to_string(),
         name: summary.name.as_ref().map_or(String::new(), ToString::to_string),
         state: state_name(summary.state),
+        created: summary
+            .created
+            .and_then(|created| u64::try_from(created.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()),
         processes: summary.processes,
+        decided: summary.decided,
+        decision: summary.decision.as_ref().map(|value| cut(value.to_string())),
         phase: summary.phase.map(Phase::get),
-        length: summary.length,
         awaited: (summary.awaited as usize, summary.first_awaited.map(ProcessId::get)),
         offences: summary.offences.into(),
     }

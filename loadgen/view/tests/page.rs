@@ -151,7 +151,8 @@ async fn many_instances_are_filtered_in_pages() {
     seen.dedup();
     assert_eq!(seen.len(), 131);
     let row = &site.rows(&format!("text={}", &ended.to_string()[..10])).await[0];
-    assert_eq!((&row["state"], &row["length"]), (&"finished".into(), &1.into()));
+    assert_eq!((&row["state"], &row["decided"]), (&"finished".into(), &1.into()));
+    assert!(row["decision"].is_string() && row["created"].as_u64() > Some(1_700_000_000_000), "{row}");
     assert_eq!(site.rows("text=tea").await.len(), 13);
     let waiting = &site.rows("state=gathering&text=TEA-12").await[0];
     assert_eq!(

@@ -133,13 +133,15 @@ async fn the_page_explains_what_it_cannot_know_as_assumed() {
     let site = Site::start().await;
     let id = site.instance().await;
     site.play(id, &ROSTER).await;
-    let sections = site.page(&format!("/api/instances/{id}/explanation")).await.json();
-    assert_eq!(sections[0]["title"], "What is assumed");
+    let reasons = site.page(&format!("/api/instances/{id}/explanation")).await.json();
+    assert_eq!((&reasons["verdict"], &reasons["headline"]), (&"valid".into(), &"VALID".into()));
+    let sections = &reasons["sections"];
+    assert_eq!((&sections[0]["title"], &sections[1]["title"]), (&"VALID".into(), &"What is assumed".into()));
     assert!(sections.to_string().contains("does not know who is Byzantine"));
     assert!(sections.to_string().contains("decided yes"));
     let told = site.page(&format!("/api/instances/{id}/told?process=2")).await.json();
     let sentences = told["sentences"].as_array().unwrap();
-    assert!(sentences.iter().any(|it| it.as_str().unwrap().starts_with("process 2 decides")), "{told}");
+    assert!(sentences.iter().any(|it| it[1].as_str().unwrap().starts_with("process 2 decides")), "{told}");
     let promise = site.page(&format!("/api/instances/{id}/promise?f=0&values=1")).await.json();
     assert_eq!(promise["properties"][1]["promised"], true);
     for path in ["nothing", "0123456789abcdef0123456789abcdef", "%2e%2e"] {
