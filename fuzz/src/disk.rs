@@ -64,7 +64,15 @@ pub(super) fn dump(bytes: &[u8]) {
         let replayed = instance.replay();
         assert!(replayed.to_string().contains(&instance.id.to_string()));
         let explanation = instance.record.explained();
-        assert!(!explain::text(&instance.record, &explanation, explain::ROWS, stickycas_harness::report::grid::WIDTH).is_empty());
+        assert!(
+            !explain::text(
+                &instance.record,
+                &explanation,
+                explain::ROWS,
+                stickycas_harness::report::grid::WIDTH
+            )
+            .is_empty()
+        );
     }
 }
 

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 const CLIENT: &str = env!("CARGO_BIN_EXE_stickycas-client");
 
-/// Exit code, program, arguments and, behind the arrow, a part of standard error. PLAIN and SECURE: addresses of
-/// servers; HTTP: of the operators' listener; TOKENS: of the listener for tokens; ABSENT: of nobody.
+/// Exit code, program, arguments and, behind the arrow, a part of standard error. PLAIN and SECURE: addresses
+/// of servers; HTTP: of the operators' listener; TOKENS: of the listener for tokens; ABSENT: of nobody.
 const MISTAKES: &str = r"
 2 client: --principal ann => requires a subcommand
 2 client: lst => unrecognized subcommand 'lst'

@@ -260,7 +260,7 @@ async fn an_instance_without_history_is_judged_by_observations() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn principals_above_their_rate_are_refused_and_excused() {
     let over = async |transport| {
-        let limits = Limits { requests_per_second: 300, ..Limits::default() };
+        let limits = Limits { requests_per_second: 60, ..Limits::default() };
         let text = SMALL
             .replace("history_sample = 0.5", "history_sample = 1.0\nstall = \"500ms\"")
             .replace("patience = \"none\"", "patience = \"0s\"\njoin_timeout = \"1ms\"")

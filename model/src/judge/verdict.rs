@@ -190,8 +190,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The verdict in one line, the same wherever a person reads it: `VALID`,
-    /// `BROKEN: agreement (not promised: append window open)`, `VIOLATION: ...` or `PROVES NOTHING: ...`.
+    /// The verdict in one line, the same wherever a person reads it: `VALID`, `BROKEN: agreement (not
+    /// promised: append window open)`, `VIOLATION: ...` or `PROVES NOTHING: ...`.
     #[must_use]
     pub fn headline(&self) -> String {
         let broken: Vec<String> = Property::ALL

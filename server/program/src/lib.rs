@@ -28,8 +28,8 @@ pub fn log_has_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never
 }
 
-/// The columns in a line of standard output: those that `COLUMNS` says, else those of the terminal. `None`: it
-/// is no terminal.
+/// The columns in a line of standard output: those that `COLUMNS` says, else those of the terminal. `None`:
+/// it is no terminal.
 #[must_use]
 pub fn terminal_width() -> Option<usize> {
     let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

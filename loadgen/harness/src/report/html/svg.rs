@@ -10,8 +10,8 @@ use maud::Markup;
 use super::document::{CHART, STYLE};
 use super::figure::Figure;
 
-/// Writes the drawings of these figures into `figures/` of a folder, in the place of older ones: `NUMBER.svg`,
-/// or `NUMBER-PLACE.svg` of a figure of several panels.
+/// Writes the drawings of these figures into `figures/` of a folder, in the place of older ones:
+/// `NUMBER.svg`, or `NUMBER-PLACE.svg` of a figure of several panels.
 ///
 /// # Errors
 /// If they cannot be written.
