@@ -10,6 +10,8 @@ import { showPlay } from "./play.js";
 const content = document.getElementById("content");
 const crumbs = document.getElementById("crumbs");
 let leave = () => {};
+// What this page can do, once it is known.
+let can;
 // Milliseconds between two questions what this page can do.
 const FIRST_PAUSE = 1000;
 const LONGEST_PAUSE = 16_000;
@@ -40,6 +42,7 @@ function route() {
 }
 
 function showFirst(options) {
+  if (can?.live) return showInstances(content, options, { connection, live: true });
   let close = () => (close = undefined);
   known.then(async ({ live, plays }) => {
     const { rows } = live || plays ? { rows: [] } : await instances({}).catch(() => ({ rows: [] }));
@@ -82,7 +85,9 @@ async function ask() {
 // What this page can do; asked with the token, so after it was taken.
 takeToken();
 const known = ask();
-known.then(({ plays, version }) => {
+known.then((it) => {
+  can = it;
+  const { plays, version } = it;
   if (plays) document.querySelector(".brand").append(element("a", { class: "play", href: "#/play", text: "Make up a run" }));
   if (version) say(document.getElementById("version"), `StickyCAS ${version}`);
 });

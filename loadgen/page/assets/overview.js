@@ -16,7 +16,6 @@ const LINES = [
   ["call latency p99", ({ latency_ms: it }) => it?.p99, milliseconds],
   ["live instances", ({ live }) => live, grouped],
   ["ended instances", ({ ended }) => ended, grouped],
-  ["viewers", ({ viewers }) => viewers, grouped],
 ];
 
 export class Overview {
@@ -74,9 +73,11 @@ class Line {
 
   take(second) {
     const value = this.value(second);
+    const isKnown = value !== undefined && value !== null;
+    say(this.now, isKnown ? this.words(value) : "-");
+    if (!isKnown && this.values.length === 0) return;
     this.values.push(value ?? 0);
     if (this.values.length > SECONDS) this.values.shift();
-    say(this.now, value === undefined || value === null ? "-" : this.words(value));
     const most = Math.max(1e-9, ...this.values);
     const points = this.values.map((it, at) => {
       const x = LINE.width - (this.values.length - 1 - at) * (LINE.width / (SECONDS - 1));

@@ -28,8 +28,9 @@ export class VerdictLine {
     this.setting = setting;
     this.headline = element("strong");
     this.why = button("why", why, { class: "link" });
+    this.basis = element("span", { class: "note", text: setting.cast ? "" : "as far as the server knows " });
     this.broken = element("ul");
-    this.node = element("div", { class: "verdict", role: "status" }, element("p", {}, this.headline, " ", this.why), this.broken);
+    this.node = element("div", { class: "verdict", role: "status" }, element("p", {}, this.headline, " ", this.basis, this.why), this.broken);
   }
 
   // `reasons`: of the end, if that is shown and they are known; `decided`: see `decisionsOf`.
@@ -37,7 +38,7 @@ export class VerdictLine {
     const broken = this.whatBroke(decided);
     const headline = reasons?.headline ?? (broken.length > 0 ? "" : "so far nothing that is promised is broken");
     say(this.headline, shown(headline, 300));
-    this.why.hidden = !reasons;
+    this.why.hidden = this.basis.hidden = !reasons;
     set(this.node, "class", `verdict is-${reasons?.verdict ?? (broken.length > 0 ? "broken" : "open")}`);
     const key = JSON.stringify(broken);
     if (this.key === key) return;

@@ -74,12 +74,12 @@ def start_browser(downloads=None):
     return driver
 
 
-def look(driver, width, height=900, scheme="light", motion="no-preference"):
+def look(driver, width, height=900, scheme="light", motion="no-preference", media=""):
     """Sets the size of the window and what its user prefers."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     features = [{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": motion}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
 
 class Served:
@@ -200,12 +200,15 @@ class PageTest(unittest.TestCase):
 
     def saved(self, phase):
         """The text of the picture of this phase, saved as a file."""
-        file = Path(Browser.downloads) / f"phase-{phase}.svg"
-        file.unlink(missing_ok=True)
+        def texts():
+            return [file.read_text(encoding="utf-8") for file in Path(Browser.downloads).glob(f"?*-phase-{phase}.svg")]
+
+        for file in Path(Browser.downloads).iterdir():
+            file.unlink()
         self.press_text("Save as SVG")
         # It is there before it is whole.
-        self.wait(lambda: file.exists() and file.read_text(encoding="utf-8").rstrip().endswith("</svg>"), "the whole file")
-        return file.read_text(encoding="utf-8")
+        self.wait(lambda: any(text.rstrip().endswith("</svg>") for text in texts()), "the whole file")
+        return texts()[0]
 
     def is_within_its_width(self):
         inner, outer = self.browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")

@@ -34,7 +34,7 @@ class Live(PageTest):
         self.wait_for_fact("state", "finished")
         self.wait_for_text(".decisions", "by ")
         self.assertIn("had read 8 entries", self.text(".decisions"))
-        self.wait_for_text(".why", "verdict:")
+        self.wait_for_text(".why", "What was run")
 
     def test_the_end_is_told_to_those_who_hear_the_page(self):
         page = self.live()
@@ -266,5 +266,43 @@ class Live(PageTest):
         self.press_text("the next ones")
         self.wait(lambda: any("page=p2" in path for path in page.asked), "the next page")
 
-    def row(self, instance, name):
-        return {"id": instance, "name": name, "state": "running", "processes": 4, "phase": 2, "length": 1, "awaited": [1, 3], "offences": 0}
+    def test_the_table_has_what_runs_first_then_what_is_new(self):
+        page = self.live()
+        identity = "0123456789abcdef" * 2
+        page.rows = {"total": 4, "next": None, "rows": [
+            self.row("i1", "old", state="finished", created=1000, decided=4, decision="a"), self.row("i2", "ended", state="closed", created=3000, decided=2),
+            self.row("i3", "slow", created=2000, offences=7), self.row(identity, "", created=4000, decided=0),
+        ]}
+        self.open(page.base)
+        names = "tbody tr th"
+        self.wait(lambda: self.texts(names) == ["01234567", "slow", "old", "ended"], "the rows")
+        self.assertEqual(self.texts("tbody tr:first-child td")[3:4], ["0/4"])
+        for title, first, sort in [("age", "01234567", "ascending"), ("age", "old", "descending"), ("offences", "ended", "ascending"), ("offences", "slow", "descending")]:
+            self.press_text(title)
+            self.assertEqual(self.text(names) if title == "age" else self.texts(names)[0 if sort == "descending" else -1], first if sort == "descending" or title == "age" else "slow")
+            self.assertEqual(self.browser.execute_script("return document.querySelector('th[aria-sort=ascending], th[aria-sort=descending]').ariaSort"), sort)
+
+    def test_an_empty_table_says_what_to_do(self):
+        page = self.live()
+        page.rows = {"rows": [], "total": 0, "next": None}
+        self.open(page.base)
+        self.wait_for_text(".total", "stickycas-client create --name demo")
+        self.assertEqual(set(self.texts(".lines dd")), {"-"})
+        self.open(f"{page.base}#/?state=running")
+        self.press_text("show all")
+        self.wait_for_text(".total", "stickycas-client create --name demo")
+
+    def test_while_it_runs_the_verdict_is_that_of_this_moment(self):
+        page = self.live("late-append-open", until=7)
+        self.open(page.address())
+        self.wait_for_text(".verdict", "so far nothing that is promised is broken")
+        page.go_on()
+        self.wait_for_text(".verdict", "BROKEN: agreement (not promised: append window open)")
+        self.press("One phase back")
+        self.wait(lambda: "BROKEN" not in self.text(".verdict"), "the moment before")
+
+    def row(self, instance, name, **fields):
+        return {
+            "id": instance, "name": name, "state": "running", "created": 1_700_000_000_000, "processes": 4, "decided": 1, "decision": HOSTILE, "phase": 2,
+            "awaited": [1, 3], "offences": 0, **fields,
+        }

@@ -8,8 +8,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 VERDICTS = {
-    "all-correct": "verdict: valid", "at-the-bound": "verdict: valid", "over-the-bound": "verdict: outside",
-    "late-append-open": "verdict: outside", "late-append": "verdict: valid", "silent-minority": "verdict: valid",
+    "all-correct": "VALID", "at-the-bound": "VALID", "late-append": "VALID", "silent-minority": "VALID",
+    "over-the-bound": "BROKEN: strong validity (not promised: f*(|Vc|+1)*p < n does not hold: 2*(2+1)*2 = 12 >= 12)",
+    "late-append-open": "BROKEN: agreement (not promised: append window open)",
 }
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -32,6 +33,12 @@ class Play(PageTest):
             self.wait_for_text(".why", verdict)
             self.wait_for_fact("phase", "0")
             self.assertIn("1 of ", self.text(".story .note"))
+            self.assertEqual(self.text(".verdict strong"), "so far nothing that is promised is broken")
+            self.assertFalse(self.find(".why").is_displayed(), "a moment of the past does not tell the end")
+            self.press_text("latest")
+            self.wait(lambda: self.text(".verdict strong") == verdict, verdict)
+            self.press_text("why")
+            self.wait(lambda: self.browser.execute_script("return document.querySelector('.why').getBoundingClientRect().top < innerHeight"), "the reasons")
 
     def test_a_story_is_told_step_by_step_to_its_end(self):
         for name in VERDICTS:
@@ -57,6 +64,63 @@ class Play(PageTest):
         self.wait(lambda: sorted(set(self.texts(".decisions .value"))) == ["a", "b"], "two decisions")
         self.assertIn("had read 5 entries: 3 x b, 2 x a", self.text(".decisions"))
         self.assertIn("had read 4 entries: 2 x a, 2 x b; a tie", self.text(".decisions"))
+        self.assertEqual(self.texts(".verdict li"), ["agreement broken: 1, 2 decided a; 4, 5 decided b"])
+
+    def test_processes_that_decide_otherwise_look_otherwise(self):
+        def looks():
+            groups = {}
+            for group in xml.fromstring(self.saved(self.fact("phase"))).iter(f"{SVG}g"):
+                title = group.find(f"{SVG}title").text
+                if title.startswith("process "):
+                    boxes = [it for it in group.iter(f"{SVG}rect") if "rx" in it.attrib]
+                    groups[int(title.split(" ")[1].rstrip(","))] = (boxes[0].get("fill"), len(list(group.iter(f"{SVG}path"))))
+            return groups
+
+        self.open_preset("late-append-open", "?phase=8")
+        self.wait_for_fact("phase", "8")
+        green, tick = looks()[1]
+        self.assertEqual(tick, 1)
+        self.press_text("latest")
+        self.wait_for_fact("state", "finished")
+        split = looks()
+        fills = [split[process][0] for process in (1, 2, 4, 5)]
+        self.assertEqual((fills[0], fills[2]), (fills[1], fills[3]))
+        self.assertEqual(len({green, fills[0], fills[2], split[3][0]}), 4, "of those who agree, of both decisions, and of a Byzantine process")
+        self.assertEqual(split[1][1], 0, "no tick")
+        self.assertGreater(split[4][1], 2, "a hatch")
+
+    def test_a_moment_of_the_past_tells_nothing_of_later_ones(self):
+        self.open_preset("over-the-bound", "?phase=2&process=3")
+        self.wait_for_text(".chosen", "process 3 decides 0")
+        visible = "return [...document.querySelectorAll('.chosen li')].filter((it) => !it.hidden).map((it) => it.textContent)"
+        self.assertIn("process 3 wins phase 2: 0 is added at 1", self.browser.execute_script(visible))
+        self.assertNotIn("process 3 decides 0", self.browser.execute_script(visible))
+        self.assertIn("more after this moment", self.text(".chosen"))
+        self.press_text("latest")
+        self.wait(lambda: "process 3 decides 0" in self.browser.execute_script(visible), "the decision")
+        self.assertEqual(self.texts(".verdict li"), ["strong validity broken: 2, 4 to 12 decided 0, which no correct process proposed"])
+
+    def test_the_root_is_the_form_with_the_runs_made_before(self):
+        self.preset("all-correct")
+        self.open(self.base)
+        self.find("[data-preset=all-correct]")
+        self.wait(lambda: self.texts("main > .panel:last-child a") == ["all-correct-3"], "the run")
+
+    def test_on_paper_nothing_is_cut_off_and_no_control_is_seen(self):
+        self.open_preset("at-the-bound")
+        self.wait_for_fact("state", "finished")
+        canvas = "return document.querySelector('.picture canvas').getBoundingClientRect().right"
+        wide = self.browser.execute_script(canvas)
+        # The width of A4 between its margins. The picture keeps the size that it has in the window.
+        self.width(718, media="print")
+        self.addCleanup(self.width, 1440)
+        self.assertEqual([it.text for it in self.all("button, input, select") if it.is_displayed() and "link" not in (it.get_attribute("class") or "")], [])
+        self.assertLessEqual(self.browser.execute_script(canvas), 718)
+        self.assertLess(718, wide)
+        self.is_within_its_width()
+        scrolled = "return [...document.querySelectorAll('.rows, .scroll')].filter((it) => it.scrollHeight > it.clientHeight + 1 && getComputedStyle(it).overflowY !== 'visible').length"
+        self.assertEqual(self.browser.execute_script(scrolled), 0)
+        self.assertIn("VALID", self.text(".verdict"))
 
     def test_time_goes_both_ways_and_plays(self):
         self.open_preset("all-correct")
@@ -105,12 +169,15 @@ class Play(PageTest):
         self.fill("#play-byzantine", "2")
         self.wait_for_text(".promises", "strong validity: not promised")
         self.fill("#play-strategy", "nothing-of-the-kind")
-        self.wait_for_text("[role=alert]", "nothing-of-the-kind")
+        self.wait_for_text("#play-strategy + [role=alert]", 'there is no strategy "nothing-of-the-kind": give one of ')
+        self.assertNotIn("form:", self.text("[role=alert]"))
+        self.fill("#play-strategy", "colude(value=0)")
+        self.wait_for_text("#play-strategy + [role=alert]", "did you mean collude?")
         self.assertFalse(self.find(".form .primary").is_enabled())
         self.fill("#play-strategy", "silent")
         self.wait(lambda: self.find(".form .primary").is_enabled(), "the button")
         self.find(".form .primary").click()
-        self.wait_for_text(".why", "verdict:")
+        self.wait_for_text(".why", "What was run")
 
     def test_a_process_is_chosen_by_keys_mouse_and_number(self):
         self.open_preset("over-the-bound")
@@ -136,7 +203,7 @@ class Play(PageTest):
 
     def test_everything_is_reached_by_tab(self):
         self.open_preset("at-the-bound")
-        self.wait_for_text(".why", "verdict:")
+        self.wait_for_text(".why", "What was run")
         reached = set()
         body = self.browser.find_element(By.CSS_SELECTOR, "body")
         body.send_keys(Keys.TAB)

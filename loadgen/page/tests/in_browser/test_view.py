@@ -25,7 +25,7 @@ class View(PageTest):
             for scheme in SCHEMES:
                 self.width(width, scheme=scheme)
                 self.open(self.served.address)
-                self.wait_for_text(".why", "verdict:")
+                self.wait_for_text(".why", "What was run")
                 yield f"{width} {scheme}"
 
     def test_texts_of_clients_are_only_text(self):
@@ -39,10 +39,15 @@ class View(PageTest):
             self.assertIn("0xe280ae676e69727473e280ac", text, what)
             self.assertNotIn("<img", self.saved(self.fact("phase")))
 
+    def test_the_root_is_the_run(self):
+        self.open(self.served.base)
+        self.wait_for_text(".why", "What was run")
+        self.assertIn("#/instance/hostile-1", self.browser.current_url)
+
     def test_long_texts_do_not_move_the_layout(self):
         self.width(1440)
         self.open(self.served.address)
-        self.wait_for_text(".why", "verdict:")
+        self.wait_for_text(".why", "What was run")
         place = "const { x, width } = document.querySelector(arguments[0]).getBoundingClientRect(); return [x, width]"
         at_end = [self.browser.execute_script(place, it) for it in [".stage", ".narrow", ".clock"]]
         self.press("To the beginning")
@@ -54,7 +59,7 @@ class View(PageTest):
         for scheme in SCHEMES:
             self.width(1440, scheme=scheme)
             self.open(self.served.address)
-            self.wait_for_text(".why", "verdict:")
+            self.wait_for_text(".why", "What was run")
             pixel = "return [...document.querySelector('.picture canvas').getContext('2d').getImageData(90, 20, 1, 1).data].join()"
             seen.add((self.browser.execute_script("return getComputedStyle(document.body).backgroundColor"), self.browser.execute_script(pixel)))
         self.assertEqual(len({body for body, _ in seen}), 2)
@@ -62,7 +67,7 @@ class View(PageTest):
 
     def test_a_change_of_the_scheme_recolours_the_picture(self):
         self.open(self.served.address)
-        self.wait_for_text(".why", "verdict:")
+        self.wait_for_text(".why", "What was run")
         before = self.saved(self.fact("phase"))
         self.width(1440, scheme="dark")
         self.wait(lambda: self.saved(self.fact("phase")) != before, "other colours")
@@ -70,7 +75,7 @@ class View(PageTest):
     def test_nothing_moves_if_less_motion_is_wanted(self):
         self.width(1440, motion="reduce")
         self.open(self.served.address)
-        self.wait_for_text(".why", "verdict:")
+        self.wait_for_text(".why", "What was run")
         moving = self.browser.execute_script(
             "return [...document.querySelectorAll('*')].filter((it) => getComputedStyle(it).transitionDuration !== '0s').length"
         )
