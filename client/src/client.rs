@@ -172,11 +172,14 @@ impl Client {
                     _ => route.connection().await,
                 }
             };
-            let reached = noticed(route.at().as_str(), reached).await;
+            let reached = noticed(route.at().as_str(), backoff.has_noticed(), reached).await;
             let error = match reached {
                 Ok(connection) => {
                     let answer = call(connection.clone(), request.clone());
-                    match idempotency.one_try(&connection, longest, answer).await {
+                    let answer = idempotency.one_try(&connection, longest, answer);
+                    // Who waits for a phase waits for no server.
+                    let is_told = idempotency == Idempotency::Waits || backoff.has_noticed();
+                    match noticed(connection.config().server(), is_told, answer).await {
                         Ok(answer) => {
                             route.note_answer();
                             return Ok(answer);
@@ -231,9 +234,7 @@ impl Idempotency {
     ) -> Result<T, Error> {
         let answer = match self {
             Self::Waits => Ok(call.await),
-            Self::Repeatable | Self::Once | Self::NoWait => {
-                noticed(connection.config().server(), timeout(longest, call)).await
-            }
+            Self::Repeatable | Self::Once | Self::NoWait => timeout(longest, call).await,
         };
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),

@@ -68,13 +68,16 @@ const MIN_TRY_TIME: Duration = Duration::from_millis(500);
 /// The time without progress after which the user is told what is waited for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
-/// The same result. If it takes long, the user is told that this server does not answer.
-pub(crate) async fn noticed<T>(server: &str, answer: impl Future<Output = T>) -> T {
+/// The same result. If it takes long, the user is told that this server does not answer, unless something was
+/// told already.
+pub(crate) async fn noticed<T>(server: &str, is_told: bool, answer: impl Future<Output = T>) -> T {
     let mut answer = std::pin::pin!(answer);
     match tokio::time::timeout(NOTICE_AFTER, &mut answer).await {
         Ok(answer) => answer,
         Err(_) => {
-            tracing::warn!("waiting for {server}: no answer yet");
+            if !is_told {
+                tracing::warn!("waiting for {server}: no answer yet");
+            }
             answer.await
         }
     }
@@ -97,6 +100,16 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new(policy: RetryPolicy, reached: Arc<AtomicBool>) -> Self {
         Self { policy, reached, failures: 0, since: None, sent: false, noticed: Vec::new() }
+    }
+
+    /// Whether the user was told what is waited for.
+    pub(crate) fn has_noticed(&self) -> bool {
+        !self.noticed.is_empty()
+    }
+
+    /// Whether an earlier try may have happened.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.sent
     }
 
     /// Whether the name of a host may become known.

@@ -225,7 +225,9 @@ impl Source {
                 let connection = route.connection().await?;
                 let call = async { connection.instances().watch(self.cursor.request(id)).await };
                 let longest = self.backoff.limit(ANSWER_TIMEOUT, route.has_others());
-                let opened = noticed(connection.config().server(), timeout(longest, call)).await;
+                let opened =
+                    noticed(connection.config().server(), self.backoff.has_noticed(), timeout(longest, call))
+                        .await;
                 let opened = opened.map_err(|_| connection.no_answer(NO_ANSWER))?;
                 let opened = opened.map_err(|status| connection.error(&status))?;
                 self.cursor.opened(opened.metadata())?;

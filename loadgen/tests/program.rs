@@ -5,11 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use clap::CommandFactory as _;
 use stickycas_harness::exit::EXIT_CODES;
 use stickycas_harness::run::OwnServer;
 use stickycas_model::judge::{Explanation, Outcome, Verdict};
-use stickycas_server::cli::Cli;
+use stickycas_server::cli::command_line;
 
 fn scenario(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/scenarios/{name}.toml"))
@@ -245,7 +244,7 @@ fn with_json_an_error_is_json() {
 #[test]
 fn every_help_tells_the_same_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
-    let mut server = Cli::command();
+    let mut server = command_line();
     let serve = server.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
     assert!(serve.ends_with(&format!("{EXIT_CODES}\n")), "{serve}");
     for command in [&["--help"][..], &["run", "--help"], &["load", "--help"], &["client", "--help"]] {

@@ -245,6 +245,72 @@ async fn a_duration_without_end_is_refused_with_its_bound() {
     }
 }
 
+/// A program that is stopped when a test fails.
+struct Playing(std::process::Child);
+
+impl Drop for Playing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_waits_says_for_whom() {
+    use std::io::BufRead as _;
+    let server = server().await;
+    json(&server, "coordinator", "create --name demo --roster ann,bob,eve --join-timeout 1h --patience 1h")
+        .await;
+    let play = |principal: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stickycas-client"));
+        command.args(["--server", &format!("http://{server}"), "--principal", principal]);
+        command.args(["propose", "--instance", "demo", "--value", "x"]);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+        Playing(command.spawn().unwrap())
+    };
+    let mut ann = play("ann");
+    let mut lines = std::io::BufReader::new(ann.0.stderr.take().unwrap()).lines();
+    let mut told = async || tokio::task::block_in_place(|| lines.next().unwrap().unwrap());
+    let missing = told().await;
+    let expected = "waiting: 1 of 3 joined, missing 2 (bob), 3 (eve); phase 1 opens at the latest in ";
+    assert!(missing.starts_with(expected) && missing.ends_with(" s"), "{missing}");
+    let _bob = play("bob");
+    assert!(told().await.starts_with("waiting: 2 of 3 joined, missing 3 (eve); phase 1"));
+    // It joins, and is silent.
+    let _eve =
+        tokio::spawn(async move { run(&server, "eve", "propose --instance demo --strategy silent").await });
+    assert_eq!(told().await, "waiting: phase 3 waits for 3 (eve)");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_table_of_instances_fits_the_terminal() {
+    let server = server().await;
+    for name in ["first", "second"] {
+        json(&server, "coordinator", &format!("create --name {name} --roster ann")).await;
+        json(&server, "ann", &format!("propose --instance {name} --value {}", "long-".repeat(20))).await;
+    }
+    let client = env!("CARGO_BIN_EXE_stickycas-client");
+    for (columns, header) in [
+        (80, "instance state decided created decision"),
+        (60, "instance state decided created decision"),
+        (30, "instance state decided"),
+    ] {
+        let command = format!(
+            "stty cols {columns} rows 24; {client} --server http://{server} --principal coordinator list"
+        );
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).stdin(std::process::Stdio::null());
+        let output = tokio::task::block_in_place(|| script.output().unwrap());
+        let listed = String::from_utf8(output.stdout).unwrap();
+        let rows: Vec<&str> = listed.lines().map(str::trim_end).collect();
+        let words: Vec<_> = rows[0].split_whitespace().collect();
+        assert_eq!(words.join(" "), header, "{listed}");
+        let starts: Vec<_> = rows.iter().map(|row| row.split(' ').next().unwrap()).collect();
+        assert_eq!(starts, ["instance", "first", "second"], "the newest is last: {listed}");
+        assert!(rows.iter().all(|row| row.chars().count() <= columns), "{columns}: {listed}");
+    }
+}
+
 /// What the program writes to a terminal when it logs all that it does, with these variables.
 fn on_a_terminal(variables: &[(&str, &str)]) -> String {
     // Nothing listens there: port 9 is for UDP.

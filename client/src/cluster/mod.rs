@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stickycas_certificates::Fault;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 use tokio::sync::mpsc;
@@ -233,14 +234,19 @@ impl Cluster {
     /// The failure of a call to this server; or, as long as no server has answered, the fault of its address
     /// or of the credentials. Where there are several, it counts once all that are given have one.
     pub(crate) async fn diagnosed(&self, at: &Address, error: Error, names_come: bool) -> Error {
-        match &error {
+        let is_reached = self.reached().load(Ordering::Relaxed);
+        let sent = match &error {
             // Silence is no answer either.
-            Error::Unreachable { cause, .. }
-                if cause != NO_ANSWER && !self.reached().load(Ordering::Relaxed) => {}
+            Error::Unreachable { cause, sent, .. } if cause != NO_ANSWER && !is_reached => *sent,
             _ => return error,
-        }
+        };
         let Ok(connection) = self.connection(at) else { return error };
-        let Some(fault) = connection.fault().await else { return error };
+        let fault = match connection.fault().await {
+            // A server that was there may have gone with its name.
+            Some(Fault::UnknownHost(_)) if sent => return error,
+            Some(fault) => fault,
+            None => return error,
+        };
         let fault = Error::faulty(connection.config().server(), fault, names_come);
         let mut state = self.state();
         state.faulty.insert(at.clone());

@@ -129,7 +129,11 @@ impl Route {
 
     /// See [`Cluster::diagnosed`].
     pub(crate) async fn diagnosed(&self, error: Error, backoff: &Backoff) -> Error {
-        self.cluster.diagnosed(&self.at, error, backoff.names_come()).await
+        match backoff.has_sent() {
+            // An earlier try may have reached a server that has gone.
+            true => error,
+            false => self.cluster.diagnosed(&self.at, error, backoff.names_come()).await,
+        }
     }
 
     /// The server has failed: chooses the one to ask next.

@@ -57,9 +57,10 @@ impl Drive {
         let (outgoing, incoming) = mpsc::unbounded_channel();
         let longest = self.backoff.limit(HELLO_TIMEOUT, self.route.has_others());
         let server = self.connection.config().server().to_owned();
+        let is_told = self.backoff.has_noticed();
         let hello = timeout(longest, self.hello(&outgoing, incoming));
         let (mut answers, mut rest, welcomed) =
-            noticed(&server, hello).await.map_err(|_| self.connection.no_answer(NO_ANSWER))??;
+            noticed(&server, is_told, hello).await.map_err(|_| self.connection.no_answer(NO_ANSWER))??;
         let mut session = self.welcomed(welcomed, outgoing)?;
         loop {
             for frame in rest.drain(..) {

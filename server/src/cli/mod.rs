@@ -69,7 +69,7 @@ struct UsageError(String);
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]
 #[command(name = "stickycas-server", version = stickycas_program::VERSION)]
-pub struct Cli {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -109,7 +109,8 @@ of each. It has failed if connections had to be cut off. With 5 it ends if its l
 in the log, which the next start reads.";
 
 /// The command line, with its examples.
-pub(crate) fn command_line() -> clap::Command {
+#[must_use]
+pub fn command_line() -> clap::Command {
     stickycas_program::with_examples(Cli::command(), EXAMPLES)
 }
 

@@ -313,7 +313,7 @@ fn every_variable_stands_in_the_list_of_all() {
     let settings = table::all().map(Setting::variable);
     let expected: BTreeSet<String> = settings.chain([CONFIG_VARIABLE.to_owned()]).collect();
     assert_eq!(stickycas_program::variables_of_server().collect::<BTreeSet<_>>(), expected);
-    for name in stickycas_program::variables_of(&crate::cli::command_line()) {
+    for name in stickycas_program::variables_of(&cli::command_line()) {
         assert!(stickycas_program::is_variable(&name), "{name}");
     }
 }
