@@ -1,15 +1,9 @@
-//! Three servers over three members of etcd, beside one server and beside the same consensus on bare etcd.
-//! Feature `cluster`.
+//! Three servers over three members of etcd, beside one server and beside the same consensus on bare etcd
+//! (`naive`); k instances in flight at all servers together. Feature `cluster`.
 //!
-//! | candidate | measured |
-//! | --- | --- |
-//! | `naive/k` | the same consensus on three members of etcd, k instances in flight: see `etcd`; the processes spread over the members |
-//! | `cluster/k` | three servers over three members of etcd; k instances in flight at all servers together, as many at each |
-//! | `durable/k`, `memory/k` | one server with its log on disk, and without a log |
-//!
-//! Over Attach, with all frames of a moment in one message. With a log in etcd: `writes_per_s` (transactions
-//! that etcd has applied), and of an applied transaction its `batches` (of one shard each), `steps` and
-//! `bytes`; `commit_us` is the time from handing a batch to the committer to its commit.
+//! With a log in etcd: `writes_per_s` (transactions that etcd has applied), and of an applied transaction its
+//! `batches` (of one shard each), `steps` and `bytes`; `commit_us` is the time from handing a batch to the
+//! committer to its commit.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -39,8 +33,6 @@ const ETCD_QUOTA: u64 = 8 << 30;
 const SPREAD_WITHIN: Duration = Duration::from_secs(60);
 /// The time between two questions who owns what.
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// So often the same owners have to be found, one after the other: then no shard moves any more.
-const SAME_OWNERS: usize = 10;
 /// The least instances of a turn for each of those in flight.
 const LEAST: usize = 4;
 /// Proposals of writes that a member has applied: every member applies all of them.
@@ -166,20 +158,14 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Waits until all servers own about as many shards each, and none moves any more.
+    /// Waits until all servers own about as many shards each: then none moves any more.
     async fn spread(&self) -> anyhow::Result<()> {
         let last = self.servers.last().context("there is no server")?;
         let client = last.server.client(COORDINATOR)?;
         let until = Instant::now() + SPREAD_WITHIN;
-        let (mut same, mut before) = (0, None);
-        while same < SAME_OWNERS {
+        while !client.cluster().await.is_ok_and(|told| self.is_spread(&told)) {
             ensure!(Instant::now() < until, "the shards have no owners within {SPREAD_WITHIN:?}");
             tokio::time::sleep(ASK_EVERY).await;
-            let Ok(told) = client.cluster().await else { continue };
-            let owners = || told.servers.iter().map(|it| (it.name.clone(), it.shards.clone()));
-            let owners = self.is_spread(&told).then(|| owners().collect::<Vec<_>>());
-            same = if owners.is_some() && owners == before { same + 1 } else { 0 };
-            before = owners;
         }
         Ok(())
     }
@@ -187,15 +173,8 @@ impl Cluster {
     fn is_spread(&self, told: &ClusterInfo) -> bool {
         let owned = told.servers.iter().filter(|server| !server.draining).map(|server| server.shards.len());
         let (least, most) = (owned.clone().min().unwrap_or(0), owned.clone().max().unwrap_or(0));
-        told.shards_without_owner.is_empty()
-            && owned.count() == self.servers.len()
-            && least > 0
-            && most - least <= 1
-    }
-
-    fn stopwatch(&self) -> Stopwatch {
-        let servers = self.servers.iter().map(|fixture| fixture.server.pid()).collect();
-        Stopwatch::start(servers, etcd::pids(&self.etcd))
+        let all = told.shards_without_owner.is_empty() && owned.count() == self.servers.len();
+        all && least > 0 && most - least <= 1
     }
 
     /// What etcd and the servers have counted so far.
@@ -252,7 +231,8 @@ async fn cluster(mut cluster: Cluster, instances: usize, in_flight: usize) -> an
     let cluster = Arc::new(cluster);
     let instances: usize = cluster.servers.iter().map(|fixture| fixture.ids.len()).sum();
     let before = cluster.counts().await?;
-    let watch = cluster.stopwatch();
+    let servers = cluster.servers.iter().map(|fixture| fixture.server.pid()).collect();
+    let watch = Stopwatch::start(servers, etcd::pids(&cluster.etcd));
     let mut playing = JoinSet::new();
     for index in 0..count {
         let play = Play { in_flight: share(in_flight, count, index), batch: true, ..Play::default() };

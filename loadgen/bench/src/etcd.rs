@@ -1,29 +1,19 @@
 //! The same consensus on etcd: 32 processes on as many connections fill a write-once list of 8 entries and
-//! decide its mode.
+//! decide its mode. See `docs/internals/performance.md`.
 //!
-//! | here | on etcd |
-//! | --- | --- |
-//! | the list of an instance | the keys `INSTANCE/0` to `INSTANCE/7` |
-//! | append, by a process of warp w | a transaction that puts the key of position w-1 if it does not exist: the four of a warp compete for it, one wins |
-//! | read | a range over `INSTANCE/`, linearizable, which is the default |
-//! | decide | the mode of the eight, the smallest of several |
-//!
-//! etcd has no scheduler of warps. So each warp has a fixed position, and a process that loses it does not
-//! try another. All choices are in favour of etcd: its list need not be created; a flag within this program
-//! says at no cost when all entries exist, where on etcd a process would poll or watch; its clients are not
-//! authenticated, have no quota, and do not report decisions.
-//!
-//! The same judge judges the observations, with the phases that the mapping implies: appends of warp w in
-//! phase w, reads in phase 8 + w.
+//! The list of an instance is the keys `INSTANCE/0` to `INSTANCE/7`. etcd has no scheduler of warps: so each
+//! warp has a fixed position, its four processes compete for that key, and one that loses it does not try
+//! another. A flag within this program says at no cost when all entries exist, where on etcd a process would
+//! poll or watch. The same judge judges the observations, with the phases that the mapping implies: appends
+//! of warp w in phase w, reads in phase 8 + w.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use stickycas_model::access::AppendAnswer;
 use stickycas_model::types::Position;
-use tokio::sync::SetOnce;
+use tokio::sync::Semaphore;
 use tonic::transport::{Channel, Endpoint};
 
 use self::wire::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -41,23 +31,6 @@ use crate::workload::{Observation, Shape, by_process, judge, proposal};
 const SHAPE: Shape = Shape::WIRE;
 const WARPS: u32 = SHAPE.warps();
 
-/// The list of an instance: how many entries exist.
-#[derive(Default)]
-struct ListProgress {
-    created: AtomicU32,
-    full: SetOnce<()>,
-}
-
-impl ListProgress {
-    /// One more entry exists.
-    fn created(&self) {
-        if self.created.fetch_add(1, Ordering::AcqRel) + 1 == WARPS {
-            // Only one task counts to the last entry.
-            let _first = self.full.set(());
-        }
-    }
-}
-
 /// The process ids of its members.
 pub(crate) fn pids(etcd: &Etcd) -> Vec<u32> {
     (0..etcd.urls().len()).filter_map(|member| etcd.pid(member)).collect()
@@ -70,7 +43,8 @@ pub(crate) async fn run(etcd: &Etcd, instances: usize, in_flight: usize) -> anyh
     for url in etcd.urls().iter().cycle().take(SHAPE.processes as usize) {
         channels.push(Endpoint::from_shared(url.clone())?.connect().await?);
     }
-    let lists: Arc<[ListProgress]> = (0..instances).map(|_| ListProgress::default()).collect();
+    // A permit for each entry that exists.
+    let lists: Arc<[Semaphore]> = (0..instances).map(|_| Semaphore::new(0)).collect();
     let watch = Stopwatch::start(Vec::new(), pids(etcd));
     let processes = channels.len();
     let played = in_parallel(processes * instances, processes * in_flight, move |number| {
@@ -88,7 +62,7 @@ async fn propose(
     client: &mut KvClient<Channel>,
     process: usize,
     instance: usize,
-    list: &ListProgress,
+    list: &Semaphore,
 ) -> anyhow::Result<Observation> {
     let position = u32::try_from(process)? / SHAPE.warp_size;
     let phase = u64::from(position) + 1;
@@ -96,12 +70,12 @@ async fn propose(
     let won =
         client.txn(create(instance, position, proposal(process, instance))).await?.into_inner().succeeded;
     if won {
-        list.created();
+        list.add_permits(1);
         observed.record_append(phase, AppendAnswer::Success(Position::new(position)));
     } else {
         observed.record_append(phase, AppendAnswer::Failed);
     }
-    list.full.wait().await;
+    drop(list.acquire_many(WARPS).await?);
     let found = client.range(all(instance)).await?.into_inner().kvs;
     for (entry, position) in found.iter().zip(0..WARPS) {
         ensure!(entry.key == key(instance, position), "entry {position} has the key {:?}", entry.key);

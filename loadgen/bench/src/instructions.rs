@@ -2,16 +2,15 @@
 //! with budgets.
 //!
 //! The workloads are those of [`crate::wire`], with the hellos and decisions of the instances, and the
-//! creation of instances, one after the other. Those with the same server are counted on one, which has one
-//! worker; a few instances are played first, for all that is made once. Callgrind writes the counts down
-//! whenever the server is asked for its metrics, and begins anew; so the counts of a workload lie between two
-//! such calls, less the cost of a call.
+//! creation of instances, one after the other. Those with the same server are counted on one; a few instances
+//! are played first, for all that is made once. Callgrind writes the counts down whenever the server is asked
+//! for its metrics, and begins anew; so the counts of a workload lie between two such calls, less the cost of
+//! a call.
 //!
-//! Valgrind runs one thread of the server at a time, some fifty times slower than without. So that counts
-//! repeat all the same, whatever else the machine does, all clients send in step ([`crate::wire::steps`]),
-//! and the clock of the server goes fifty times slower too, by libfaketime: else every client seems to take
-//! more than its share of the processor, and waits for turns that the time decides. Readings of the clock are
-//! no system calls in use and are not counted: valgrind hides the kernel's shared page from the program.
+//! So that counts repeat, whatever else the machine does, all clients send in step ([`crate::wire::steps`]),
+//! and the clock of the server goes fifty times slower, as valgrind does, by libfaketime: else every client
+//! seems to take more than its share of the processor, and waits for turns that the time decides. Readings of
+//! the clock are not counted: valgrind hides the kernel's shared page from the program.
 //!
 //! Counts depend on the compiler, the profile and, by code that is chosen for it, on the processor. So
 //! `budgets.toml` names the compiler and the profile, and with others `--check` skips (exit code 77), unless
@@ -287,7 +286,7 @@ async fn count(workloads: &[Workload], program: &Path, credentials: &Path) -> an
         "--quiet",
         "--tool=callgrind",
         "--collect-systime=yes",
-        "--fair-sched=yes",
+        "--fair-sched=no",
     ]
     .map(Into::into)
     .into();

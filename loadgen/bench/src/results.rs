@@ -1,4 +1,4 @@
-//! The results of every subcommand, in one form: rows with figures, printed as tables and written as JSON.
+//! The results of every subcommand, in one form: rows with figures, printed in lines and written as JSON.
 //!
 //! | key | meaning |
 //! | --- | --- |
@@ -24,12 +24,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use comfy_table::{Table, presets};
 use serde::Serialize;
 use serde_json::{Value, json};
 use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::host::Host;
-use stickycas_harness::report::table::align_right;
 
 use crate::servers;
 
@@ -57,8 +55,7 @@ impl Common {
         self.disk.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Prints the tables, in Markdown, and writes the document if it is wanted. `etcd`: its version, if it
-    /// took part.
+    /// Prints the rows, and writes the document if it is wanted. `etcd`: its version, if it took part.
     pub(crate) fn report(
         &self,
         measured: &'static str,
@@ -68,8 +65,7 @@ impl Common {
     ) -> anyhow::Result<ExitCode> {
         conditions["disk"] = servers::file_system(&self.disk()).into();
         let results = Results { measured, etcd, conditions, rows };
-        let tables: Vec<String> = results.tables().iter().map(ToString::to_string).collect();
-        writeln!(io::stdout().lock(), "{}", tables.join("\n\n"))?;
+        write!(io::stdout().lock(), "{results}")?;
         if let Some(path) = &self.json {
             let text = numbers_on_one_line(&serde_json::to_string_pretty(&results.document()?)?);
             replace_file(path, text.as_bytes()).with_context(|| path.display().to_string())?;
@@ -173,14 +169,16 @@ impl Summary {
             if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) };
         Some(Self { median, min, max })
     }
+}
 
+impl fmt::Display for Summary {
     /// `median (min..max)`, or one number if there is no range.
-    fn cell(self) -> String {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { median, min, max } = self;
-        if min.total_cmp(&max).is_eq() {
-            return short(median);
+        if min.total_cmp(max).is_eq() {
+            return f.write_str(&short(*median));
         }
-        format!("{} ({}..{})", short(median), short(min), short(max))
+        write!(f, "{} ({}..{})", short(*median), short(*min), short(*max))
     }
 }
 
@@ -213,36 +211,25 @@ struct Results {
     rows: Vec<Row>,
 }
 
-impl Results {
-    /// A table for all rows that have the same figures, and one of comparisons.
-    fn tables(&self) -> Vec<Table> {
-        let mut groups: Vec<(Vec<&str>, Vec<Vec<String>>)> = Vec::new();
+/// A line for each row and each comparison.
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |figures: &mut dyn Iterator<Item = (&'static str, Summary)>| {
+            figures.map(|(name, summary)| format!("{name} {summary}")).collect::<Vec<_>>().join(", ")
+        };
         for row in &self.rows {
-            let names = row.names();
-            let cells = names.iter().map(|name| summary_cell(Summary::of(row.values(name))));
-            let cells = std::iter::once(row.name.clone()).chain(cells).collect();
-            match groups.iter_mut().find(|(group, _)| *group == names) {
-                Some((_, rows)) => rows.push(cells),
-                None => groups.push((names, vec![cells])),
-            }
+            let names = row.names().into_iter();
+            let mut figures = names.filter_map(|name| Some((name, Summary::of(row.values(name))?)));
+            writeln!(f, "{}: {}", row.name, line(&mut figures))?;
         }
-        let tables = groups.into_iter().map(|(names, rows)| table(&[self.measured], &names, rows));
-        let compared: Vec<_> = self.comparisons().collect();
-        let mut names: Vec<&str> = Vec::new();
-        for name in compared.iter().flat_map(|(.., of)| of.keys()) {
-            if !names.contains(name) {
-                names.push(name);
-            }
+        for (ours, theirs, of) in self.comparisons() {
+            writeln!(f, "{} of {}: {}", ours.name, theirs.name, line(&mut of.into_iter()))?;
         }
-        let rows = compared.iter().map(|(ours, theirs, of)| {
-            let ratios = names.iter().map(|name| summary_cell(of.get(name).copied()));
-            [ours.name.clone(), theirs.name.clone()].into_iter().chain(ratios).collect()
-        });
-        let rows: Vec<_> = rows.collect();
-        let compared = (!rows.is_empty()).then(|| table(&[self.measured, "in units of"], &names, rows));
-        tables.chain(compared).collect()
+        Ok(())
     }
+}
 
+impl Results {
     fn comparisons(&self) -> impl Iterator<Item = (&Row, &Row, BTreeMap<&'static str, Summary>)> {
         self.rows.iter().flat_map(move |ours| {
             let theirs = self.rows.iter().filter(|theirs| ours.over.contains(&theirs.name));
@@ -276,22 +263,6 @@ impl Results {
             "rows": self.rows.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?,
         }))
     }
-}
-
-fn summary_cell(summary: Option<Summary>) -> String {
-    summary.map(Summary::cell).unwrap_or_default()
-}
-
-/// All columns but the first ones hold numbers.
-fn table(names: &[&str], figures: &[&str], rows: Vec<Vec<String>>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(names.iter().chain(figures));
-    for row in rows {
-        table.add_row(row);
-    }
-    align_right(&mut table, names.len()..);
-    table
 }
 
 /// This machine, and the name of the program without its path. A script that has just built the program can
@@ -343,10 +314,9 @@ mod tests {
             row("ours", &["floor", "absent"], &[5.0, 10.0, 20.0]),
         ];
         let results = Results { measured: "wire", etcd: None, conditions: json!({"rounds": 3}), rows };
-        let tables: Vec<String> = results.tables().iter().map(ToString::to_string).collect();
-        assert_eq!(tables.len(), 2, "{tables:?}");
-        assert!(tables[0].contains("10.0 (5.000..20.0)"), "{}", tables[0]);
-        assert!(tables[1].contains("0.500 (0.250..1.000)"), "{}", tables[1]);
+        let printed = results.to_string();
+        assert!(printed.starts_with("floor: rate_per_s 20.0 (10.0..40.0)\n"), "{printed}");
+        assert!(printed.ends_with("ours of floor: rate_per_s 0.500 (0.250..1.000)\n"), "{printed}");
 
         let found = results.document().unwrap();
         let text = numbers_on_one_line(&serde_json::to_string_pretty(&found).unwrap());
@@ -355,14 +325,6 @@ mod tests {
         assert!(text.contains("[5.0, 10.0, 20.0]"), "samples stand in one line: {text}");
         let program = found["host"]["arguments"][0].as_str().unwrap();
         assert!(!program.is_empty() && !program.contains('/'), "{program}");
-    }
-
-    #[test]
-    fn rows_with_the_same_figures_share_a_table() {
-        let other = Row::once("memory", Figures::default().count("each_bytes", 7));
-        let rows = vec![row("a", &[], &[1.0]), other, row("b", &[], &[2.0])];
-        let results = Results { measured: "scale", etcd: None, conditions: json!({}), rows };
-        assert_eq!(results.tables().len(), 2);
     }
 
     #[test]

@@ -1,18 +1,16 @@
-//! Correct processes beside attackers at full speed: half of all principals attack.
+//! Correct processes beside attackers at full speed, half of all principals: see
+//! `docs/internals/performance.md`.
 //!
-//! **Who.** 16 correct processes and the coordinator that creates their instances; as many attackers and one
-//! more, and the host, which creates the attackers' instances. Each proves by a certificate who it is. The
-//! server has every bound at its default and enforces them. It and the correct processes (this program) run
-//! on the first processor, the attackers in a program of their own on the second. Attackers are members of
-//! instances of their own ([`mod@attack`]): half of the members of one instance would be too many (V3), and a
-//! Byzantine member may keep an instance waiting as long as its patience lasts (F3).
+//! The server has every bound at its default and enforces them. It and the correct processes (this program)
+//! run on the first processor, the attackers in a program of their own on the second. Attackers are members
+//! of instances of their own ([`mod@attack`]): half of the members of one instance would be too many (V3),
+//! and a Byzantine member may keep an instance waiting as long as its patience lasts (F3).
 //!
-//! **What.** For each attack a fresh server, a quiet turn, and then the same beside the attackers: a load of
+//! For each attack a fresh server, a quiet turn, and then the same beside the attackers: a load of
 //! `--instances` that begin at a fixed rate ([`stickycas_load`]), each timed from its planned start to the
 //! last of its decisions and judged. All must be valid and take less than the patience of a process, so that
-//! none was late (F3); else the exit code says so. The counts of the server prove an attack
-//! ([`WireAttack::is_shown_by`]), and for how many of the attackers; an attack that they prove for none is a
-//! failure as well. Ratios (`p50_ratio`, `p99_ratio`) are to the quiet turn. At last [`newcomer`].
+//! none was late (F3), and the counts of the server must prove the attack ([`WireAttack::is_shown_by`]); else
+//! the exit code says so. At last [`newcomer`].
 //!
 //! `detail` of a row: `reasons` of failures, `shown_by` (attackers by attack), `done` (the attackers' own
 //! totals), `counted` (by the server meanwhile). `wrong` counts instances that did not end or are not valid;

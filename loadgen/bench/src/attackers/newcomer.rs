@@ -1,10 +1,9 @@
 //! A newcomer among clients that connect as fast as they can: the turn `newcomers`.
 //!
-//! A program on the second processor opens TCP connections from four addresses, 127.0.0.2 to 127.0.0.5, and
-//! sends nothing on them. It keeps the latest of them (`HELD`) and resets older ones, so that ports do not
-//! run out. Each newcomer comes from an address of its own (127.0.1.1 and on) without earlier connections,
-//! and is timed from its connect to the answer of its first call (`List`), behind a TLS handshake. A refused
-//! newcomer connects again, at once.
+//! A program on the second processor opens TCP connections from four addresses, 127.0.0.2 to 127.0.0.5, sends
+//! nothing on them, keeps the latest and resets older ones, so that ports do not run out. Each newcomer comes
+//! from an address of its own (127.0.1.1 and on), and is timed from its connect to the answer of its first
+//! call, behind a TLS handshake. One that is refused connects again, at once.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -14,12 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use stickycas_proto::v1::ListRequest;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::{finish, start};
 use crate::results::{Figures, Row};
 use crate::servers::{COORDINATOR, Launch, Server, runtime};
-use crate::wire::connect::first_call;
 
 /// A newcomer that is not in by then has failed.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -80,7 +79,10 @@ async fn come(server: &Server, from: SocketAddr) -> anyhow::Result<()> {
         stream.set_nodelay(true)?;
         Ok(stream)
     })?;
-    first_call(client.connection()).await
+    // A page is charged by its size.
+    let list = ListRequest { page_size: 1, ..ListRequest::default() };
+    client.connection().instances().list(list).await?;
+    Ok(())
 }
 
 /// The subcommand `flood-connects`: connects until standard input ends, and then says how often.

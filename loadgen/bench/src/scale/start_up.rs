@@ -17,8 +17,7 @@ use std::process::Command;
 use anyhow::ensure;
 
 use super::live::Live;
-use super::{IN_FLIGHT, PROCESSES, play_portions};
-use crate::metrics::Metrics;
+use super::{IN_FLIGHT, PROCESSES, kept, play_portions};
 use crate::results::{Figures, Row};
 use crate::servers::{Launch, disk_usage, folder, peak_and_resident};
 use crate::workload::Shape;
@@ -52,9 +51,7 @@ pub(super) async fn measure(
         let mut row = Row { name: format!("start after {after}"), ..Row::default() };
         for _ in 0..starts {
             let server = launch.start().await?;
-            let metrics = Metrics::read(server.operators()?).await?;
-            let count = |state: &str| metrics.value(&format!("stickycas_instances{{state=\"{state}\"}}"));
-            let found = (count("gathering")? + count("running")?, count("finished")? + count("closed")?);
+            let found = kept(&server).await?;
             ensure!(found == (live as f64, archived as f64), "live and ended instances: {found:?}");
             let (peak, resident) = peak_and_resident(server.pid())?;
             let figures = Figures::default()

@@ -1,30 +1,14 @@
-//! The cost of the service over the wire, beside that of a service that does nothing, and of etcd.
+//! The cost of the service over the wire, beside that of a service that does nothing, and of etcd: see
+//! `docs/internals/performance.md`. Only accesses are counted. On Attach the hello of each instance and the
+//! decision that ends it are sent and answered within the measured time; the unary calls do not report
+//! decisions. Creating the instances is not measured; dropping the finished ones is.
 //!
-//! | candidate | measured |
-//! | --- | --- |
-//! | `unary-floor` | the unary client against a service that answers each call at once with a message of the right size: no layers, no identity, no instance |
-//! | `unary` | the same client against StickyCAS with all of its layers |
-//! | `stream-floor/k` | the Attach client, with accesses only, against a stream that echoes: one message out for one message in, k accesses in flight |
-//! | `attach/k` | one Attach stream per principal against StickyCAS, k instances in flight, one access in each message |
-//! | `attach-batch/k` | the same; all frames that follow from one message of the server leave as one message |
-//! | `...-durable` | the same with a server that keeps its log on disk, in a folder of its own in `--disk` |
-//! | `...-tls` | the same with certificates of both sides |
-//! | `connect`, `connect-tls` | 2,000 connections, 16 at a time, each with one call; they stay |
-//! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd`. Left out without etcd |
-//!
-//! Only accesses are counted. On Attach the hello of each instance and the decision that ends it are sent and
-//! answered within the measured time; the unary calls do not report decisions. Creating the instances is not
-//! measured; dropping the finished ones is.
-//!
-//! `cost_us` is the processor time of all programs for each access (or connection), `server_cost_us` the
-//! server's part of it. With a log: `commits_per_s`, `accesses_per_commit`, `commit_us` (writing and syncing
-//! a batch), `log_bytes_per_access`, as the server's metrics tell them.
-//!
-//! `--beside NAME=PATH`, given several times: the `stickycas-server` of other builds; every candidate then
-//! has a turn with each of them too, as `CANDIDATE@NAME`, and is compared with the first server's.
+//! `cost_us` is the processor time of all programs for each access, `server_cost_us` the server's part of it.
+//! With a log: `commits_per_s`, `accesses_per_commit`, `commit_us` (writing and syncing a batch),
+//! `log_bytes_per_access`. With `--beside NAME=PATH` every candidate has a turn with the `stickycas-server`
+//! of that build too, as `CANDIDATE@NAME`, and is compared with the first server's.
 
 pub(crate) mod attach;
-pub(crate) mod connect;
 pub(crate) mod steps;
 pub(crate) mod unary;
 
@@ -95,13 +79,12 @@ enum Work {
     Attach {
         batch: bool,
     },
-    Connect,
 }
 
 use Peer::{Durable, Etcd, EtcdNoFsync, Floor, Memory, Tls};
 
-/// What is measured: with so many instances in flight, and so many instances, or connections, in a turn, for
-/// about a second of work on two slow cores.
+/// What is measured: with so many instances in flight, and so many instances in a turn, for about a second of
+/// work on two slow cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     work: Work,
@@ -119,7 +102,7 @@ const fn kind(work: Work, peer: Peer, in_flight: usize, amount: usize) -> Kind {
 
 /// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it
 /// refuses requests while more than 5,000 are not applied yet.
-const KINDS: [Kind; 26] = [
+const KINDS: [Kind; 24] = [
     kind(Work::Unary, Floor, UNARY_IN_FLIGHT, 800),
     kind(Work::Unary, Memory, UNARY_IN_FLIGHT, 800),
     kind(Work::Unary, Durable, UNARY_IN_FLIGHT, 800),
@@ -140,8 +123,6 @@ const KINDS: [Kind; 26] = [
     kind(ATTACH, Floor, 256, 8_000),
     kind(ATTACH, Memory, 256, 4_000),
     kind(BATCH, Memory, 256, 4_000),
-    kind(Work::Connect, Memory, 0, 2_000),
-    kind(Work::Connect, Tls, 0, 2_000),
     kind(ATTACH, Etcd, 16, 256),
     kind(ATTACH, Etcd, 64, 256),
     kind(ATTACH, EtcdNoFsync, 16, 256),
@@ -165,7 +146,6 @@ impl Kind {
             (_, EtcdNoFsync) => format!("etcd-no-fsync/{}", self.in_flight),
             (_, Floor) if self.work != Work::Unary => format!("stream-floor/{}", self.in_flight),
             (Work::Unary, _) => format!("unary{peer}"),
-            (Work::Connect, _) => format!("connect{peer}"),
             (Work::Attach { batch }, _) => {
                 format!("attach{}{peer}/{}", if batch { "-batch" } else { "" }, self.in_flight)
             }
@@ -186,7 +166,7 @@ impl Kind {
         let is_over = |other: &Kind| match other.peer {
             Floor => unary(other) == unary(&self) && other.in_flight == self.in_flight,
             Memory => *other == Self { peer: Memory, ..self } && self.peer != Memory,
-            Etcd | EtcdNoFsync => self.work != Work::Connect,
+            Etcd | EtcdNoFsync => true,
             Durable | Tls => false,
         };
         KINDS.into_iter().filter(is_over).map(Self::name).collect()
@@ -213,9 +193,6 @@ impl Kind {
             let etcd = etcd.context("there is no etcd")?.start(&options).await?;
             return etcd::run(&etcd, amount, in_flight).await;
         }
-        if work == Work::Connect {
-            return connect::turn(launch, amount).await;
-        }
         let fixture = match peer {
             Floor => Fixture::floor(Shape::WIRE, amount).await?,
             _ => Fixture::start(launch, Shape::WIRE, amount).await?,
@@ -225,7 +202,7 @@ impl Kind {
                 let play = Play { in_flight, batch, ..Play::default() };
                 fixture.measure(play_all(&fixture, &play)).await
             }
-            Work::Unary | Work::Connect => fixture.measure(unary::play_all(&fixture, in_flight, None)).await,
+            Work::Unary => fixture.measure(unary::play_all(&fixture, in_flight, None)).await,
         }
     }
 }
