@@ -86,14 +86,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         .flat_map(|in_flight| KINDS.map(|(kind, amount)| Measured { kind, amount, in_flight }));
     let candidates = options.rounds.wanted(all)?;
     let turns = Turns { options: options.clone(), program: program.clone(), launch: Launch::new(&server) };
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let rows = options.rounds.run(&candidates, |measured| {
         let turns = turns.clone();
         async move { turns.turn(measured).await }
     })?;
-    let conditions = json!({
-        "servers": options.servers, "members": options.members, "load_before": load.split(' ').next(),
-    });
+    let conditions = json!({"servers": options.servers, "members": options.members});
     options.rounds.report("cluster", Some(program.version), conditions, rows)
 }
 

@@ -3,9 +3,6 @@
 //! The header of each module says what it measures. All of them follow one rule: candidates take turns in one
 //! run, and a ratio is taken within its round ([`rounds`]); and all have one form of results ([`results`]).
 //! The servers are programs of their own ([`servers`]).
-//!
-//! It is a program, and not a benchmark of `cargo bench`, because it starts other programs and writes raw
-//! results; and a package of its own, so that users of StickyCAS do not build it.
 
 mod attackers;
 mod cluster;
@@ -33,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// The allocator of the measured programs.
+/// That of the measured programs.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -67,8 +67,7 @@ impl Common {
         let results = Results { measured, etcd, conditions, rows };
         write!(io::stdout().lock(), "{results}")?;
         if let Some(path) = &self.json {
-            let text = numbers_on_one_line(&serde_json::to_string_pretty(&results.document()?)?);
-            replace_file(path, text.as_bytes()).with_context(|| path.display().to_string())?;
+            replace_file(path, results.document()?.as_bytes()).with_context(|| path.display().to_string())?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -237,7 +236,8 @@ impl Results {
         })
     }
 
-    fn document(&self) -> anyhow::Result<Value> {
+    /// The document, with each row in a line of its own: rows can be compared by `diff`.
+    fn document(&self) -> anyhow::Result<String> {
         let row = |row: &Row| {
             let figure = |name: &'static str| {
                 let turns = row.values(name);
@@ -249,9 +249,11 @@ impl Results {
             let figures: serde_json::Map<String, _> = figures.collect::<anyhow::Result<_>>()?;
             let of = self.comparisons().filter(|(ours, ..)| ours.name == row.name);
             let of: BTreeMap<_, _> = of.map(|(_, theirs, of)| (&theirs.name, of)).collect();
-            anyhow::Ok(json!({ "name": row.name, "figures": figures, "of": of, "detail": row.detail }))
+            let row = json!({ "name": row.name, "figures": figures, "of": of, "detail": row.detail });
+            anyhow::Ok(format!("    {row}"))
         };
-        Ok(json!({
+        let rows = self.rows.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?.join(",\n");
+        let head = serde_json::to_string_pretty(&json!({
             "format": FORMAT,
             "version": VERSION,
             "measured": self.measured,
@@ -260,8 +262,9 @@ impl Results {
             "rustc": env!("STICKYCAS_BENCH_RUSTC"),
             "programs": self.etcd.iter().map(|version| ("etcd", version)).collect::<BTreeMap<_, _>>(),
             "conditions": self.conditions,
-            "rows": self.rows.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?,
-        }))
+        }))?;
+        let head = head.trim_end_matches("\n}");
+        Ok(format!("{head},\n  \"rows\": [\n{rows}\n  ]\n}}\n"))
     }
 }
 
@@ -276,25 +279,6 @@ fn host() -> Host {
         *program = name.unwrap_or_default();
     }
     host
-}
-
-/// Puts each array of numbers on one line, so that thousands of samples stay readable and comparable by
-/// `diff`.
-fn numbers_on_one_line(pretty: &str) -> String {
-    let (mut text, mut after_number) = (String::new(), false);
-    for line in pretty.lines() {
-        let trimmed = line.trim_start();
-        let is_number = trimmed.starts_with(|first: char| "-0123456789n".contains(first));
-        if is_number || after_number && trimmed.starts_with(']') {
-            text.push_str(if text.ends_with(',') { " " } else { "" });
-            text.push_str(trimmed);
-        } else {
-            text.push('\n');
-            text.push_str(line);
-        }
-        after_number = is_number;
-    }
-    format!("{}\n", text.trim_start())
 }
 
 #[cfg(test)]
@@ -318,11 +302,11 @@ mod tests {
         assert!(printed.starts_with("floor: rate_per_s 20.0 (10.0..40.0)\n"), "{printed}");
         assert!(printed.ends_with("ours of floor: rate_per_s 0.500 (0.250..1.000)\n"), "{printed}");
 
-        let found = results.document().unwrap();
-        let text = numbers_on_one_line(&serde_json::to_string_pretty(&found).unwrap());
+        let text = results.document().unwrap();
+        let found: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&found["format"], &found["conditions"]["rounds"]), (&FORMAT.into(), &3.into()));
         assert_eq!(found["rows"][1]["of"]["floor"]["rate_per_s"]["median"], 0.5);
-        assert!(text.contains("[5.0, 10.0, 20.0]"), "samples stand in one line: {text}");
+        assert!(text.contains("[5.0,10.0,20.0]"), "samples stand in one line: {text}");
         let program = found["host"]["arguments"][0].as_str().unwrap();
         assert!(!program.is_empty() && !program.contains('/'), "{program}");
     }

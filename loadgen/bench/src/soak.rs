@@ -1,13 +1,10 @@
-//! A durable server under load for long: whether disk and memory stay flat, and what checkpoints cost.
-//!
-//! The instances are those of `scale`, with `--in-flight` at a time and a short retention. The load is
-//! closed, so an access that the server delays also delays those behind it. An access belongs to the sample
-//! in which it was answered; checkpoints are taken in a sample if their count has grown in it or in the one
-//! before, for behind the last of them the log is trimmed. *Flat* means: the first third warms up, and the
-//! most of the last third is at most 10 % above that of the middle one.
-//!
-//! Rows: `disk` and `memory` (the most of each third, and `flat`: 1 or 0), `with checkpoints` and `without`,
-//! whose `detail` has the samples, column by column.
+//! A durable server under load for long: whether disk and memory stay flat, and what checkpoints cost. The
+//! instances are those of `scale`, with a short retention. The load is closed, so an access that the server
+//! delays also delays those behind it. An access belongs to the sample in which it was answered; checkpoints
+//! are taken in a sample if their count has grown in it or in the one before, for behind the last of them the
+//! log is trimmed. *Flat* means: the first third warms up, and the most of the last third is at most 10 %
+//! above that of the middle one. Rows: `disk` and `memory` (the most of each third, and `flat`: 1 or 0),
+//! `with checkpoints` and `without`, whose `detail` has the samples, column by column.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,9 +29,6 @@ pub(crate) struct Options {
     /// Instances that are played to their end.
     #[arg(long, default_value = "360000", value_name = "N", value_parser = at_least_one())]
     instances: usize,
-    /// Instances that each principal plays at a time.
-    #[arg(long, default_value_t = IN_FLIGHT, value_name = "N", value_parser = at_least_one())]
-    in_flight: usize,
     #[command(flatten)]
     common: Common,
 }
@@ -80,7 +74,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }));
     }
     let conditions = json!({
-        "instances": options.instances, "in_flight": options.in_flight,
+        "instances": options.instances, "in_flight": IN_FLIGHT,
         "retention": RETENTION, "wall_s": wall.as_secs_f64(),
     });
     options.common.report("soak", None, conditions, rows)
@@ -100,7 +94,7 @@ async fn measure(options: &Options, disk: &Path) -> anyhow::Result<(Vec<Sample>,
     let folder = log.path().to_owned();
     let sampler =
         std::thread::spawn(move || sampling.block_on(sample(started, folder, operators, pid, stopped)));
-    let times = play_portions(&fixture, options.instances, options.in_flight).await?;
+    let times = play_portions(&fixture, options.instances, IN_FLIGHT).await?;
     let wall = started.elapsed();
     // It ends by itself only if it has failed.
     let _failed = stop.send(());

@@ -87,6 +87,7 @@ use Peer::{Durable, Etcd, EtcdNoFsync, Floor, Memory, Tls};
 /// work on two slow cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
+    name: &'static str,
     work: Work,
     peer: Peer,
     in_flight: usize,
@@ -96,37 +97,37 @@ struct Kind {
 const ATTACH: Work = Work::Attach { batch: false };
 const BATCH: Work = Work::Attach { batch: true };
 
-const fn kind(work: Work, peer: Peer, in_flight: usize, amount: usize) -> Kind {
-    Kind { work, peer, in_flight, amount }
+const fn kind(name: &'static str, work: Work, peer: Peer, in_flight: usize, amount: usize) -> Kind {
+    Kind { name, work, peer, in_flight, amount }
 }
 
 /// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it
 /// refuses requests while more than 5,000 are not applied yet.
 const KINDS: [Kind; 24] = [
-    kind(Work::Unary, Floor, UNARY_IN_FLIGHT, 800),
-    kind(Work::Unary, Memory, UNARY_IN_FLIGHT, 800),
-    kind(Work::Unary, Durable, UNARY_IN_FLIGHT, 800),
-    kind(Work::Unary, Tls, UNARY_IN_FLIGHT, 800),
-    kind(ATTACH, Floor, 1, 3_000),
-    kind(ATTACH, Memory, 1, 1_000),
-    kind(ATTACH, Floor, 16, 8_000),
-    kind(ATTACH, Memory, 16, 4_000),
-    kind(ATTACH, Durable, 16, 4_000),
-    kind(BATCH, Memory, 16, 4_000),
-    kind(BATCH, Durable, 16, 4_000),
-    kind(ATTACH, Floor, 64, 8_000),
-    kind(ATTACH, Memory, 64, 4_000),
-    kind(ATTACH, Durable, 64, 4_000),
-    kind(ATTACH, Tls, 64, 4_000),
-    kind(BATCH, Memory, 64, 4_000),
-    kind(BATCH, Durable, 64, 4_000),
-    kind(ATTACH, Floor, 256, 8_000),
-    kind(ATTACH, Memory, 256, 4_000),
-    kind(BATCH, Memory, 256, 4_000),
-    kind(ATTACH, Etcd, 16, 256),
-    kind(ATTACH, Etcd, 64, 256),
-    kind(ATTACH, EtcdNoFsync, 16, 256),
-    kind(ATTACH, EtcdNoFsync, 64, 256),
+    kind("unary-floor", Work::Unary, Floor, UNARY_IN_FLIGHT, 800),
+    kind("unary", Work::Unary, Memory, UNARY_IN_FLIGHT, 800),
+    kind("unary-durable", Work::Unary, Durable, UNARY_IN_FLIGHT, 800),
+    kind("unary-tls", Work::Unary, Tls, UNARY_IN_FLIGHT, 800),
+    kind("stream-floor/1", ATTACH, Floor, 1, 3_000),
+    kind("attach/1", ATTACH, Memory, 1, 1_000),
+    kind("stream-floor/16", ATTACH, Floor, 16, 8_000),
+    kind("attach/16", ATTACH, Memory, 16, 4_000),
+    kind("attach-durable/16", ATTACH, Durable, 16, 4_000),
+    kind("attach-batch/16", BATCH, Memory, 16, 4_000),
+    kind("attach-batch-durable/16", BATCH, Durable, 16, 4_000),
+    kind("stream-floor/64", ATTACH, Floor, 64, 8_000),
+    kind("attach/64", ATTACH, Memory, 64, 4_000),
+    kind("attach-durable/64", ATTACH, Durable, 64, 4_000),
+    kind("attach-tls/64", ATTACH, Tls, 64, 4_000),
+    kind("attach-batch/64", BATCH, Memory, 64, 4_000),
+    kind("attach-batch-durable/64", BATCH, Durable, 64, 4_000),
+    kind("stream-floor/256", ATTACH, Floor, 256, 8_000),
+    kind("attach/256", ATTACH, Memory, 256, 4_000),
+    kind("attach-batch/256", BATCH, Memory, 256, 4_000),
+    kind("etcd/16", ATTACH, Etcd, 16, 256),
+    kind("etcd/64", ATTACH, Etcd, 64, 256),
+    kind("etcd-no-fsync/16", ATTACH, EtcdNoFsync, 16, 256),
+    kind("etcd-no-fsync/64", ATTACH, EtcdNoFsync, 64, 256),
 ];
 
 /// Instances in flight over unary calls: so many that some keep the connection busy while others wait for a
@@ -134,24 +135,6 @@ const KINDS: [Kind; 24] = [
 pub(crate) const UNARY_IN_FLIGHT: usize = 16;
 
 impl Kind {
-    fn name(self) -> String {
-        let peer = match self.peer {
-            Floor => "-floor",
-            Durable => "-durable",
-            Tls => "-tls",
-            Memory | Etcd | EtcdNoFsync => "",
-        };
-        match (self.work, self.peer) {
-            (_, Etcd) => format!("etcd/{}", self.in_flight),
-            (_, EtcdNoFsync) => format!("etcd-no-fsync/{}", self.in_flight),
-            (_, Floor) if self.work != Work::Unary => format!("stream-floor/{}", self.in_flight),
-            (Work::Unary, _) => format!("unary{peer}"),
-            (Work::Attach { batch }, _) => {
-                format!("attach{}{peer}/{}", if batch { "-batch" } else { "" }, self.in_flight)
-            }
-        }
-    }
-
     /// Whether it is measured on StickyCAS.
     fn is_ours(self) -> bool {
         matches!(self.peer, Memory | Durable | Tls)
@@ -165,11 +148,11 @@ impl Kind {
         let unary = |kind: &Kind| kind.work == Work::Unary;
         let is_over = |other: &Kind| match other.peer {
             Floor => unary(other) == unary(&self) && other.in_flight == self.in_flight,
-            Memory => *other == Self { peer: Memory, ..self } && self.peer != Memory,
+            Memory => other.work == self.work && other.in_flight == self.in_flight && self.peer != Memory,
             Etcd | EtcdNoFsync => true,
             Durable | Tls => false,
         };
-        KINDS.into_iter().filter(is_over).map(Self::name).collect()
+        KINDS.into_iter().filter(is_over).map(|kind| kind.name.to_owned()).collect()
     }
 
     /// The missing requirement of this candidate, if any.
@@ -218,13 +201,13 @@ struct Measured {
 impl Candidate for Measured {
     fn name(&self) -> String {
         match &self.build {
-            None => self.kind.name(),
-            Some(build) => format!("{}@{}", self.kind.name(), build.name),
+            None => self.kind.name.to_owned(),
+            Some(build) => format!("{}@{}", self.kind.name, build.name),
         }
     }
 
     fn over(&self) -> Vec<String> {
-        if self.build.is_none() { self.kind.over() } else { vec![self.kind.name()] }
+        if self.build.is_none() { self.kind.over() } else { vec![self.kind.name.to_owned()] }
     }
 }
 
@@ -250,10 +233,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let disk = options.rounds.common.disk();
     let etcd = Program::find(options.etcd.as_deref(), &disk)?;
     let wanted = options.rounds.wanted(KINDS.map(|kind| Measured { kind, build: None }))?;
-    let (mut candidates, mut left_out) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
+    let (mut candidates, mut left_out) = (Vec::new(), BTreeMap::<String, Vec<&str>>::new());
     for Measured { kind, .. } in wanted {
         if let Some(lack) = kind.lacks(etcd.as_ref()) {
-            left_out.entry(lack).or_default().push(kind.name());
+            left_out.entry(lack).or_default().push(kind.name);
             continue;
         }
         let builds = options.beside.iter().filter(|_| kind.is_ours()).cloned().map(Some);
