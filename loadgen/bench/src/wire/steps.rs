@@ -15,7 +15,7 @@ const POLL: Duration = Duration::from_millis(2);
 /// How often in a row all of its threads have to sleep.
 const IDLE: u32 = 5;
 /// All clients have begun to send after this time.
-const BEGUN: Duration = Duration::from_millis(10);
+const BEGUN: Duration = Duration::from_millis(40);
 
 /// See the module.
 #[derive(Debug)]
