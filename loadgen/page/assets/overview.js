@@ -10,8 +10,8 @@ const LINE = { width: 160, height: 34 };
 
 // What is drawn as lines: title, value of a second, and the value in words. What only the metrics of the server tell may be missing.
 const LINES = [
-  ["accesses per second", ({ accesses }) => accesses, grouped],
-  ["refusals per second", ({ refusals }) => refusals, grouped],
+  ["accesses/s", ({ accesses }) => accesses, grouped],
+  ["refusals/s", ({ refusals }) => refusals, grouped],
   ["call latency p50", ({ latency_ms: it }) => it?.p50, milliseconds],
   ["call latency p99", ({ latency_ms: it }) => it?.p99, milliseconds],
   ["live instances", ({ live }) => live, grouped],
