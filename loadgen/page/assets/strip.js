@@ -1,5 +1,5 @@
 // All phases at a glance, below the slider and on its scale: a column for each phase, a row for each warp. A phase stands in the row of
-// its warp: filled if it added an entry, hollow if not. The slider says the same to those who do not see it.
+// its warp: filled if it has added an entry by the moment that is shown, hollow if not. The slider says the same to those who do not see it.
 
 import { element } from "./dom.js";
 import { palette } from "./palette.js";
@@ -9,8 +9,9 @@ const ROW = 11;
 const TALL = 128;
 // Above this number of warps the rows would be too low.
 const WARPS = 64;
-// Pixels of the slider's thumb.
+// Pixels of the slider's thumb, and the most of a column.
 const THUMB = 16;
+const WIDEST = 96;
 
 export class Strip {
   constructor(setting, { go, slider }) {
@@ -36,8 +37,8 @@ export class Strip {
     if (this.key === key) return;
     this.key = key;
     // The first column is before the first phase. The middle of the thumb is that of the column.
-    this.wide = width / (steps.length + 1);
-    this.slider.style.width = `${width - this.wide + THUMB}px`;
+    this.wide = Math.min(WIDEST, width / (steps.length + 1));
+    this.slider.style.width = `${this.wide * steps.length + THUMB}px`;
     this.slider.style.marginLeft = `${(this.wide - THUMB) / 2}px`;
     const pen = this.prepare(width, height);
     const colours = palette();
@@ -49,7 +50,7 @@ export class Strip {
     // Where many phases have the same place, hollow ones are not all drawn.
     const each = Math.ceil(steps.length / (4 * width));
     for (let step = 0; step < steps.length; step += 1) {
-      const added = steps.added(step);
+      const added = step < at && steps.added(step);
       if (!added && step % each > 0) continue;
       const x = (step + 1.5) * this.wide - size / 2;
       const y = (steps.warp(step) - 0.5) * row - size / 2;

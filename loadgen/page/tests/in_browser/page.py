@@ -74,11 +74,12 @@ def start_browser(downloads=None):
     return driver
 
 
-def look(driver, width, height=900, scheme="light", motion="no-preference", media=""):
+def look(driver, width, height=900, scheme="light", motion="no-preference", media="", forced="none"):
     """Sets the size of the window and what its user prefers."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": motion}]
+    wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": motion, "forced-colors": forced}
+    features = [{"name": name, "value": value} for name, value in wanted.items()]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
 

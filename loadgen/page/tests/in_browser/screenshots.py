@@ -16,9 +16,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 from stand_in import StandIn
 
 MILLISECONDS = 900
-# From the facts to the end of the picture.
+# From the title to the end of the picture.
 BETWEEN = """
-const from = document.querySelector('.facts').getBoundingClientRect();
+const from = document.querySelector('.title').getBoundingClientRect();
 const to = document.querySelector('.stage').getBoundingClientRect();
 return { x: 0, y: Math.round(from.top) - 8, width: innerWidth, height: Math.round(to.bottom - from.top) + 16, scale: 1 };
 """
@@ -91,10 +91,10 @@ def for_readme(camera, played, folder):
     bound = played.make({"preset": "at-the-bound"})
     camera.open(f"{played.base}#/instance/{bound}?phase=0", 900, 900)
     clip = camera.run(BETWEEN)
-    frames = [camera.take("webp", quality=80, clip=clip)]
+    frames = [camera.take("webp", quality=60, clip=clip)]
     for phase in range(1, 15):
         camera.step(phase)
-        frames.append(camera.take("webp", quality=80, clip=clip))
+        frames.append(camera.take("webp", quality=60, clip=clip))
     (folder / "page-a-run.webp").write_bytes(animation(frames, clip["width"], clip["height"], MILLISECONDS))
 
 

@@ -2,7 +2,7 @@
 
 import xml.etree.ElementTree as xml
 
-from page import WIDTHS, PageTest
+from page import SCHEMES, WIDTHS, PageTest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -65,6 +65,9 @@ class Play(PageTest):
         self.assertIn("had read 5 entries: 3 x b, 2 x a", self.text(".decisions"))
         self.assertIn("had read 4 entries: 2 x a, 2 x b; a tie", self.text(".decisions"))
         self.assertEqual(self.texts(".verdict li"), ["agreement broken: 1, 2 decided a; 4, 5 decided b"])
+        for scheme in SCHEMES:
+            self.width(1440, scheme=scheme)
+            self.is_accessible(f"the disagreement, {scheme}")
 
     def test_processes_that_decide_otherwise_look_otherwise(self):
         def looks():
@@ -105,6 +108,25 @@ class Play(PageTest):
         self.open(self.base)
         self.find("[data-preset=all-correct]")
         self.wait(lambda: self.texts("main > .panel:last-child a") == ["all-correct-3"], "the run")
+
+    def test_what_is_pressed_is_legible_in_forced_colours(self):
+        self.open_preset("all-correct", "?phase=0")
+        self.width(1440, forced="active")
+        self.addCleanup(self.width, 1440)
+        self.press_text("latest")
+        for button in [".latest", ".story .primary"]:
+            colours = "const { color, backgroundColor, forcedColorAdjust } = getComputedStyle(document.querySelector(arguments[0])); return [color, backgroundColor, forcedColorAdjust]"
+            ink, ground, adjust = self.browser.execute_script(colours, button)
+            self.assertNotEqual(ink, ground)
+            self.assertEqual(adjust, "none", "the browser puts a plate behind the label otherwise")
+
+    def test_nobody_hears_of_an_instance_that_was_left(self):
+        self.expected = ("404",)
+        self.open_preset("all-correct", "?process=3")
+        self.wait_for_text("#told", "process 3")
+        self.browser.execute_script("location.hash = '#/instance/nothing'")
+        self.wait_for_text(".refused", "no run of this name")
+        self.assertEqual(self.text("#told"), "")
 
     def test_on_paper_nothing_is_cut_off_and_no_control_is_seen(self):
         self.open_preset("at-the-bound")
