@@ -288,7 +288,7 @@ fn every_mistake_is_answered_with_what_is_wrong_and_its_exit_code() {
             }
         }
         let way = way.replace(" --principal ann", "");
-        let (told, exit) = bench.told("server", &format!("health {way}"));
+        let (told, exit) = bench.told("server", &format!("health --timeout 30s {way}"));
         if exit != Some(3) || told.lines().count() != 1 || !told.contains(expected) {
             wrong.push(format!("health {way}: {expected}\n  ended with {exit:?} and said: {told}"));
         }
