@@ -170,7 +170,8 @@ class InstanceView {
     this.story = new Story(setting.story ?? [], { go: (phase) => this.clock.go(this.history.stepsUntil(phase)) });
     this.notice = element("div");
     this.why = element("div", { class: "why" });
-    this.whyLater = element("p", { class: "note" }, "When the instance has ended, here is what was decided, and why. ", button("go to the latest phase", () => this.clock.go(undefined), { class: "link" }));
+    this.toLatest = button("go to the latest phase", () => this.clock.go(undefined), { class: "link" });
+    this.whyLater = element("p", { class: "note" }, "When the instance has ended, here is what was decided, and why. ", this.toLatest);
     this.whyPanel = panel("Why", this.whyLater, this.why);
     if (setting.first_event > 0) this.sayMissing({ index: setting.first_event, missing: setting.first_event });
     this.place();
@@ -299,6 +300,7 @@ class InstanceView {
     this.verdict.show(decisions, isEnd ? this.reasons : undefined);
     this.why.hidden = !isEnd;
     this.whyLater.hidden = isEnd;
+    this.toLatest.hidden = this.clock.isLatest;
     this.process.showUntil(state === this.history.latest ? Infinity : state.next);
   }
 
