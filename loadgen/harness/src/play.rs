@@ -22,7 +22,6 @@ use stickycas_page::Hosts;
 use stickycas_page::promise::{Assumed, Promise, promise};
 use stickycas_page::setting::StoryStep;
 use stickycas_page::source::Refused;
-use stickycas_program::files::nearest;
 use tokio::sync::Semaphore;
 
 use crate::files::faults::Faults;
@@ -39,8 +38,6 @@ pub const MOST_EVENTS: u64 = 1 << 17;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The permit to make a run: one run is made at a time, the others wait.
 static MAKING: Semaphore = Semaphore::const_new(1);
-/// Above this likeness a name is taken for another one with an error in it.
-const ALIKE: f64 = 0.8;
 /// Bytes of a form.
 const FORM_BYTES: usize = 64 * 1024;
 
@@ -130,28 +127,13 @@ impl Form {
     }
 
     fn scenario(&self) -> Result<(String, Scenario), Refused> {
+        if self.processes > LARGEST {
+            return Err(refused(&format!("processes: give at most {LARGEST} here")));
+        }
         let text = self.file().text("A run that was made up on the page.");
-        let scenario = Scenario::parse("form", &text, self.seed).map_err(|error| self.refusal(&error))?;
+        let scenario = Scenario::parse("form", &text, self.seed).map_err(|error| refusal(&error))?;
         check_size(&scenario)?;
         Ok((text, scenario))
-    }
-
-    /// The field that is wrong, and the problem: the viewer knows no file and no lines.
-    fn refusal(&self, error: &FileError) -> Refused {
-        let FileError::Invalid(Problem { text, reason, .. }) = error else { return refused(error) };
-        let field = match text.split_once(" = ").map_or("", |(key, _)| key) {
-            "count" => "byzantine",
-            "distinct" => "values",
-            key => key,
-        };
-        let name = self.strategy.split('(').next().unwrap_or_default();
-        let meant = nearest(name, Strategy::ALL_NAMES).filter(|_| reason.starts_with("there is no strategy"));
-        match meant {
-            Some((meant, likeness)) if likeness > ALIKE => {
-                refused(&format!("{field}: there is no strategy {name:?}: did you mean {meant}?"))
-            }
-            _ => refused(&format!("{field}: {reason}")),
-        }
     }
 }
 
@@ -159,11 +141,19 @@ fn refused(why: &dyn std::fmt::Display) -> Refused {
     Refused { status: StatusCode::UNPROCESSABLE_ENTITY, why: why.to_string() }
 }
 
+/// The field that is wrong, and the problem: the viewer knows no file and no lines.
+fn refusal(error: &FileError) -> Refused {
+    let FileError::Invalid(Problem { text, reason, .. }) = error else { return refused(error) };
+    let field = match text.split_once(" = ").map_or("", |(key, _)| key) {
+        "count" => "byzantine",
+        "distinct" => "values",
+        key => key,
+    };
+    refused(&format!("{field}: {reason}"))
+}
+
 fn check_size(scenario: &Scenario) -> Result<(), Refused> {
     let params = &scenario.params;
-    if params.processes() > LARGEST {
-        return Err(refused(&format!("n = {}: give at most {LARGEST} here", params.processes())));
-    }
     let accesses = u64::from(params.processes()) * (1 + u64::from(params.reads()));
     if accesses > MOST_EVENTS {
         return Err(refused(&format!("{accesses} accesses: give a larger r or a smaller n")));

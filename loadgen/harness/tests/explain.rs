@@ -38,7 +38,7 @@ fn a_valid_run_shows_why_it_had_to_be_valid() {
             "n = 16 processes were to agree on a value.",
             "The list: 8 entries",
             "process 3 is Byzantine: it plays collude(value=aaa)",
-            "f*(|Vc|+1)*p < n. Here 2*(2+1)*2 = 12 < 16; it bears up to f = 2.",
+            "f*(|Vc|+1)*p < n. Here 2*(2+1)*2 = 12 < 16; it holds up to f = 2.",
             "strong validity: held. What is decided was proposed by a correct process.\n    It was promised.",
             "Nothing broke.",
             "Correct processes accused: nobody.",

@@ -132,9 +132,9 @@ async fn what_cannot_be_run_is_told() {
     };
     for (wanted, says) in [
         (form(r#"{"processes":0}"#), "processes"),
-        (form(r#"{"processes":1025}"#), "at most 1024"),
+        (form(r#"{"processes":1025}"#), "processes: give at most 1024 here"),
         (form(r#"{"warp_size":13}"#), "warp"),
-        (form(r#"{"strategy":"fload"}"#), "fload"),
+        (form(r#"{"strategy":"fload"}"#), "\"strategy: there is no strategy"),
         (form(r#"{"strategy":"silent\"\n[instance]"}"#), "silent"),
         (form(r#"{"order":"sideways"}"#), "order"),
         (r#"{"preset":"../quickstart"}"#.to_owned(), "there is no preset"),

@@ -53,6 +53,6 @@ export function promises({ largest_f: largest, properties }) {
   return [
     ...properties.map(({ property, promised, because }) => element("li", { class: promised ? "kept" : "open" },
       element("strong", { text: `${promised ? "✓" : "✗"} ${property}: ${promised ? "promised" : "not promised"}` }), element("span", { text: because }))),
-    element("li", { class: "note", text: `With this |Vc| the theorem bears up to f = ${largest}.` }),
+    element("li", { class: "note", text: `With this |Vc| the theorem holds up to f = ${largest}.` }),
   ];
 }

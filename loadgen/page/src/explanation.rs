@@ -265,7 +265,7 @@ impl ExplainedRun<'_> {
         let largest = bounds::largest_f(self.params, values);
         section.paragraph(format!(
             "The theorem: with |Vc| = {values} different proposals of correct processes, strong validity is promised while \
-             f*(|Vc|+1)*p < n. Here {f}*({values}+1)*{p} = {cost} {sign} {n}; it bears up to f = {largest}."
+             f*(|Vc|+1)*p < n. Here {f}*({values}+1)*{p} = {cost} {sign} {n}; it holds up to f = {largest}."
         ));
         if let Some(last) = self.verdict().last_decision_phase {
             section.paragraph(format!(
