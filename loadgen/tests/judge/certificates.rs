@@ -146,5 +146,5 @@ fn a_run_asks_for_the_credentials_that_are_missing() {
     assert_eq!(code, Some(0), "{told}");
     let (code, told) = run(&site.path("credentials"));
     assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("credentials/judge/ca.crt: No such file"), "{told}");
+    assert!(told.contains("credentials/judge is no folder with ca.crt"), "{told}");
 }

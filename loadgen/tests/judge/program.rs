@@ -157,7 +157,7 @@ async fn a_repeating_client_waits_while_it_is_not_in_the_roster() {
     let mut client = program(&["client", "--server", server.url(), "--principal", "process-7"]);
     client.args(["propose", "--instance", "demo", "--again", "--value", "tea"]);
     let mut client = client.spawn().unwrap();
-    let told = until(&mut client, "no instance for this process: waiting for another");
+    let told = until(&mut client, "waiting for another instance demo");
     assert!(told.contains("NOT_A_MEMBER"), "{told}");
     terminate(&client);
     assert_eq!(client.wait().unwrap().code(), Some(0));

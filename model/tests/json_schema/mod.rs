@@ -15,7 +15,7 @@ pub fn faults(schema: &Json, root: &Json, json: &Json, at: &str) -> Vec<String> 
     let known =
         [&known[..], &["properties", "required", "additionalProperties", "minimum", "minLength"]].concat();
     // Those that schemars writes.
-    let known = [&known[..], &["definitions", "format", "anyOf", "oneOf"]].concat();
+    let known = [&known[..], &["definitions", "format", "anyOf", "oneOf", "allOf"]].concat();
     let mut found = Vec::new();
     for (word, says) in schema.as_object().unwrap() {
         assert!(known.contains(&word.as_str()), "the test does not know {word}");
@@ -31,6 +31,7 @@ pub fn faults(schema: &Json, root: &Json, json: &Json, at: &str) -> Vec<String> 
             "anyOf" | "oneOf" => {
                 says.as_array().unwrap().iter().any(|says| faults(says, root, json, at).is_empty())
             }
+            "allOf" => says.as_array().unwrap().iter().all(|says| faults(says, root, json, at).is_empty()),
             "required" => json.as_object().is_none_or(|fields| {
                 says.as_array().unwrap().iter().all(|name| fields.contains_key(name.as_str().unwrap()))
             }),
