@@ -36,6 +36,14 @@ impl Detection {
             let observed = observations.of(process, seed_of(process, run_seed));
             let (name, detected, offences) = match (&assignment.role, observed) {
                 (Role::Correct, _) | (_, None) => continue,
+                (Role::External, Some(observed)) => {
+                    // Nothing of it must be seen; the offences that are seen must be on record all the same.
+                    let offences: BTreeSet<OffenceKind> = observed.offences().collect();
+                    if !offences.is_empty() {
+                        detection.offences.insert(process, offences);
+                    }
+                    continue;
+                }
                 (Role::Byzantine(strategy), Some(observed)) => {
                     (strategy.name(), strategy.is_shown_by(&observed), strategy.offences(&observed))
                 }

@@ -23,6 +23,14 @@ pub enum Role {
     Byzantine(Strategy),
     /// Byzantine as well, with an attack below the protocol of processes, which only the network can show.
     Attacker(WireAttack),
+    /// Byzantine as well, played by a program of somebody else: nobody says what it does, so nothing of it
+    /// must be seen (B3).
+    External,
+}
+
+impl Role {
+    /// The text of [`Role::External`], in the place of a strategy.
+    pub const EXTERNAL: &str = "external";
 }
 
 impl fmt::Display for Role {
@@ -31,6 +39,7 @@ impl fmt::Display for Role {
             Self::Correct => f.pad("correct"),
             Self::Byzantine(strategy) => strategy.fmt(f),
             Self::Attacker(attack) => attack.fmt(f),
+            Self::External => f.pad(Self::EXTERNAL),
         }
     }
 }
@@ -47,13 +56,14 @@ pub struct Assignment {
 
 impl Assignment {
     /// The behaviour of process `me` with this assignment. Each process gets the seed of the whole run and
-    /// draws from a seed of its own ([`seed_of`]). `None` for a wire attack, which no behaviour can express.
+    /// draws from a seed of its own ([`seed_of`]). `None` for a wire attack and a program of others, which no behaviour
+    /// can express.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Option<Box<dyn Behaviour>> {
         match &self.role {
             Role::Correct => Some(Box::new(Correct::new(self.proposal.clone()))),
             Role::Byzantine(strategy) => Some(strategy.behaviour(me, &self.proposal, seed_of(me, run_seed))),
-            Role::Attacker(_) => None,
+            Role::Attacker(_) | Role::External => None,
         }
     }
 
@@ -61,7 +71,7 @@ impl Assignment {
     #[must_use]
     pub fn joins(&self) -> bool {
         match &self.role {
-            Role::Correct | Role::Attacker(_) => true,
+            Role::Correct | Role::Attacker(_) | Role::External => true,
             Role::Byzantine(strategy) => strategy.joins(),
         }
     }
@@ -74,6 +84,8 @@ impl Assignment {
             Role::Byzantine(strategy) => strategy.ends(),
             // The run waits for it as long as its attack may go on.
             Role::Attacker(_) => false,
+            // Nobody knows, so the run does not wait for it.
+            Role::External => false,
         }
     }
 }
@@ -169,7 +181,7 @@ impl GroundTruth {
     pub fn attackers(&self) -> impl Iterator<Item = (ProcessId, WireAttack)> {
         self.assignments().filter_map(|(process, assignment)| match assignment.role {
             Role::Attacker(attack) => Some((process, attack)),
-            Role::Correct | Role::Byzantine(_) => None,
+            Role::Correct | Role::Byzantine(_) | Role::External => None,
         })
     }
 

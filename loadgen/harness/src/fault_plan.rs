@@ -1,5 +1,5 @@
-//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does, a strategy
-//! or a wire attack (SPEC section 8).
+//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does, a strategy,
+//! a wire attack, or what a program of others does (SPEC section 8).
 
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ impl FaultPlan {
             let phase = first + random.below((last - first).saturating_add(1));
             let Some(role) = self.0.get_mut(process) else { continue };
             let Role::Byzantine(then) = role else {
-                let why = "corrupted_in goes with a strategy, not with a wire attack: leave it out";
+                let why = "corrupted_in goes with a strategy of ours, not with external or a wire attack: leave it out";
                 return Err(why.to_owned());
             };
             let corrupted: Result<Strategy, _> = format!("adaptive(phase={phase}, then={then})").parse();

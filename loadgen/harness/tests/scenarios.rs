@@ -96,7 +96,7 @@ fn every_strategy_has_a_scenario() {
         let scenario = Scenario::load(&path, Some(1)).unwrap();
         played.extend(scenario.truth.assignments().filter_map(|(_, assignment)| match &assignment.role {
             Role::Byzantine(strategy) => Some(strategy.name()),
-            Role::Correct | Role::Attacker(_) => None,
+            Role::Correct | Role::Attacker(_) | Role::External => None,
         }));
     }
     assert_eq!(played, BTreeSet::from(Strategy::ALL_NAMES));

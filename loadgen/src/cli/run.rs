@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use stickycas_harness::exit::Exit;
+use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::record::Record;
 use stickycas_harness::run::{
     self, COORDINATOR, Identities, MOST_CERTIFICATES, OwnServer, RunOptions, ServerHandle, attacked_limits,
@@ -46,6 +46,7 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let scenario = args.scenario.load()?;
+    scenario.check_runnable().map_err(|error| UsageError(error.to_string()))?;
     let log = RunLog::begin();
     let runtime = runtime()?;
     let record = runtime.block_on(async {

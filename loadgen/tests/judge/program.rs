@@ -68,6 +68,24 @@ impl Files {
 }
 
 #[test]
+fn only_a_judge_takes_a_process_of_others() {
+    let files = Files::new();
+    std::fs::write(files.path("external.toml"), SCENARIO.replace("silent", "external")).unwrap();
+    let campaign = "name = \"c\"\n[[sweep]]\nname = \"s\"\nruns = 1\n[sweep.axes]\nn = 4\np = 1\nr = 1\nf = 1\n\
+                    strategy = \"external\"\n";
+    std::fs::write(files.path("campaign.toml"), campaign).unwrap();
+    for [command, file] in
+        [["run", "external.toml"], ["simulate", "external.toml"], ["campaign", "campaign.toml"]]
+    {
+        let Output { status, stderr, .. } = program(&[command, &files.path(file)]).output().unwrap();
+        let told = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(2), "{told}");
+        let said = "external is played by a program of yours: use stickycas-loadgen judge";
+        assert!(told.contains(said), "{told}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_setting_is_told_with_its_flag() {
     let files = Files::new();
     let told = files.refused(&["--set", "pace"]);

@@ -68,6 +68,37 @@ async fn who_decides_and_never_reports_is_taken_by_its_decision() {
 }
 
 #[tokio::test]
+async fn a_process_of_others_is_not_awaited_and_may_do_anything() {
+    let mut meeting = ExternalRun::new(&SCENARIO.replace("silent", "external")).await;
+    let _server = meeting.start_server().await;
+    let mut judge = meeting.start_judge(1).await;
+    for process in 1..=5 {
+        meeting.start(process, "--value tea");
+    }
+    meeting.start(6, "--strategy repeat-append");
+    let (_, record) = judge.next().await;
+    assert_verdict(&record, Outcome::Valid);
+    let verdict = record.verdict;
+    assert_eq!(verdict.f, 1);
+    assert_eq!(verdict.byzantine.into_values().collect::<Vec<_>>(), ["external"]);
+    assert!(verdict.fired.is_empty(), "{:?}", verdict.fired);
+    assert_eq!(verdict.named, verdict.culprits, "its offences are on record like any other's");
+}
+
+#[tokio::test]
+async fn a_process_of_others_need_not_come() {
+    let scenario =
+        SCENARIO.replace("silent", "external").replace("patience", "join_timeout = \"1s\"\npatience");
+    let mut meeting = ExternalRun::new(&scenario).await;
+    let _server = meeting.start_server().await;
+    let mut judge = meeting.start_judge(1).await;
+    for process in 1..=5 {
+        meeting.start(process, "--value tea");
+    }
+    assert_verdict(&judge.next().await.1, Outcome::Valid);
+}
+
+#[tokio::test]
 async fn a_correct_process_with_another_proposal_makes_it_unknown() {
     let mut meeting = ExternalRun::new(SCENARIO).await;
     let _server = meeting.start_server().await;

@@ -90,7 +90,7 @@ fn write(
     let premise = |finding: &PropertyFinding| finding.missing.as_ref().map(ToString::to_string);
     let strategy = |(process, assignment): (ProcessId, &Assignment)| match &assignment.role {
         Role::Correct => None,
-        role @ (Role::Byzantine(_) | Role::Attacker(_)) => Some((process, role.to_string())),
+        role @ (Role::Byzantine(_) | Role::Attacker(_) | Role::External) => Some((process, role.to_string())),
     };
     let deciders = run.deciders();
     let decision =

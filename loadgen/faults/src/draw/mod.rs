@@ -177,7 +177,7 @@ impl InstancePlan {
         let truth = GroundTruth::new(assignments.collect());
         let stays_away = |assignment: &Assignment| match &assignment.role {
             Role::Byzantine(strategy) => STAYING_AWAY.contains(&strategy.name()),
-            Role::Correct | Role::Attacker(_) => false,
+            Role::Correct | Role::Attacker(_) | Role::External => false,
         };
         let Waiting { in_vain, otherwise } = load.waiting;
         let waiting = if truth.assignments().any(|(_, assignment)| stays_away(assignment)) {
@@ -200,7 +200,7 @@ impl InstancePlan {
         // The client's calls append no empty value.
         let is_empty = |process: &ProcessId| match &truth.assignment(*process).expect("it is one of n").role {
             Role::Byzantine(strategy) => strategy.name() == "empty",
-            Role::Correct | Role::Attacker(_) => false,
+            Role::Correct | Role::Attacker(_) | Role::External => false,
         };
         let drawn = ProcessId::all(n).filter(|_| random.below(4) == 0);
         let unary = drawn.filter(|process| !is_empty(process)).collect();

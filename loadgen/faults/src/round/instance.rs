@@ -388,7 +388,7 @@ impl PlayerTask {
                 let seed = seed_of(process, run_seed);
                 ProcessSpec::byzantine(strategy, Some(assignment.proposal), seed)
             }
-            Role::Correct | Role::Attacker(_) => ProcessSpec::correct(assignment.proposal),
+            Role::Correct | Role::Attacker(_) | Role::External => ProcessSpec::correct(assignment.proposal),
         };
         let notes = facts.clone();
         let spec = spec.observed(move |told| notes.note(Fact::Told(process, told)));

@@ -19,7 +19,7 @@ use crate::fault_plan::{FaultPlan, Placement};
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
-    /// Their strategy, such as "collude(value=0)": see docs/use/scenarios.md.
+    /// Their strategy, such as "collude(value=0)", or "external": see docs/use/scenarios.md.
     pub strategy: Option<Spanned<String>>,
     /// Their wire attack, such as "flood": see docs/use/scenarios.md.
     pub attack: Option<Spanned<String>>,
@@ -97,9 +97,10 @@ pub(crate) fn process(number: &Spanned<u32>, params: &Params) -> Result<ProcessI
     })
 }
 
-/// The role of a group: a strategy or a wire attack.
+/// The role of a group: a strategy, a wire attack, or a program of others.
 fn role(group: &Faults, span: &Range<usize>) -> Result<Role, Fault> {
     match (&group.strategy, &group.attack) {
+        (Some(text), None) if text.get_ref() == Role::EXTERNAL => Ok(Role::External),
         (Some(text), None) => {
             let strategy: Result<Strategy, _> = text.get_ref().parse();
             strategy.map(Role::Byzantine).map_err(|error| Fault::new(text.span(), error))

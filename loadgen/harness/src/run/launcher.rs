@@ -68,7 +68,7 @@ impl<'a> Launcher<'a> {
         }
         let (client, token_server) = match assignment.role {
             Role::Attacker(_) => (handle.client_apart(process)?, handle.token_client(process)?),
-            Role::Correct | Role::Byzantine(_) => (handle.client_of(process)?, None),
+            Role::Correct | Role::Byzantine(_) | Role::External => (handle.client_of(process)?, None),
         };
         self.play(process, play(client, token_server, instance, assignment.clone(), seed, stop));
         Ok(())
@@ -128,7 +128,8 @@ async fn play(
 ) -> (Option<Report>, Option<String>) {
     let stop = stop.cancelled_owned();
     let Played { report, error, .. } = match role {
-        Role::Correct => client.play(instance, ProcessSpec::correct(proposal), stop).await,
+        // An external one is never started: see Scenario::check_runnable.
+        Role::Correct | Role::External => client.play(instance, ProcessSpec::correct(proposal), stop).await,
         Role::Byzantine(strategy) => {
             client.play(instance, ProcessSpec::byzantine(strategy, Some(proposal), seed), stop).await
         }

@@ -39,6 +39,7 @@ use self::launcher::Launcher;
 use self::result::to_record;
 pub use self::server::{Form, MOST_CERTIFICATES, OwnServer, attacked_limits};
 pub use self::server_handle::{COORDINATOR, ServerHandle, principal};
+use crate::exit::UsageError;
 use crate::progress::RunProgress;
 use crate::record::{ExecutionMode, Record};
 use crate::scenario::Scenario;
@@ -74,6 +75,7 @@ impl RunOptions {
 /// # Errors
 /// If it cannot be set up, or the server is lost. Whatever processes do or fail to do is in the record.
 pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOptions) -> anyhow::Result<Record> {
+    scenario.check_runnable().map_err(|error| UsageError(error.to_string()))?;
     let counts = CountsObserver::start(handle, scenario, counted(handle, scenario).await?);
     let instance = create(handle, None, scenario).await?;
     let progress = RunProgress::new(scenario.truth.correct().collect(), options.quiet);

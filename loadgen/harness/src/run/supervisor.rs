@@ -52,7 +52,8 @@ impl Child<'_> {
         let proposal = format!("--value={}", self.assignment.proposal);
         let seed = format!("--seed={}", self.seed);
         match &self.assignment.role {
-            Role::Correct => command.arg(proposal),
+            // An external one is never started: see Scenario::check_runnable.
+            Role::Correct | Role::External => command.arg(proposal),
             Role::Byzantine(strategy) => {
                 command.arg(proposal).arg(format!("--strategy={strategy}")).arg(seed)
             }

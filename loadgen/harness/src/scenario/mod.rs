@@ -13,20 +13,27 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stickycas_model::byzantine::WireAttack;
-use stickycas_model::ground_truth::GroundTruth;
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
+use stickycas_model::types::ProcessId;
 
 pub use self::file::{File, Proposals};
 pub use self::template::Template;
 pub use crate::files::{FileError, LARGEST_SEED, Problem, SettingError, Settings, draw_seed};
 use crate::files::{FileKind, Source, schema_of};
 
-/// Why the simulator has nothing to show of a scenario.
+/// Why a scenario cannot be run in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("wire attacks need the network, and the scenario has {0}: use run")]
-pub struct NeedsNetwork(pub WireAttack);
+pub enum NotRunnable {
+    /// The simulator has nothing to show of it.
+    #[error("wire attacks need the network, and the scenario has {0}: use run")]
+    NeedsNetwork(WireAttack),
+    /// We do not start all of its processes.
+    #[error("external is played by a program of yours: use stickycas-loadgen judge")]
+    External,
+}
 
 /// A scenario that can be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,9 +100,19 @@ impl Scenario {
     /// Whether the simulator can show what the scenario is about.
     ///
     /// # Errors
-    /// It has wire attacks, which only the network can show.
-    pub fn check_simulable(&self) -> Result<(), NeedsNetwork> {
-        self.truth.attackers().next().map_or(Ok(()), |(_, attack)| Err(NeedsNetwork(attack)))
+    /// It has wire attacks, which only the network can show, or a process that is a program of others.
+    pub fn check_simulable(&self) -> Result<(), NotRunnable> {
+        self.check_runnable()?;
+        self.truth.attackers().next().map_or(Ok(()), |(_, attack)| Err(NotRunnable::NeedsNetwork(attack)))
+    }
+
+    /// Whether all processes of the scenario can be started from here.
+    ///
+    /// # Errors
+    /// It has a process that is a program of others.
+    pub fn check_runnable(&self) -> Result<(), NotRunnable> {
+        let is_external = |(_, assignment): (ProcessId, &Assignment)| assignment.role == Role::External;
+        if self.truth.assignments().any(is_external) { Err(NotRunnable::External) } else { Ok(()) }
     }
 
     /// The scenario as the simulator takes it.

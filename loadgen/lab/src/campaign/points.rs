@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use stickycas_harness::fault_plan::Placement;
 use stickycas_harness::files::Spanned;
+use stickycas_harness::scenario::NotRunnable;
 use stickycas_model::byzantine::Strategy;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::params::MAX_PROCESSES;
 
 use super::axis::{Numbers, Texts};
@@ -131,6 +133,9 @@ fn numbers(
 
 /// The strategies, each as it would write itself.
 fn strategies(given: &Spanned<Texts<String>>) -> Result<Vec<String>, Wrong> {
+    if given.0.iter().any(|text| text == Role::EXTERNAL) {
+        return Err((Some(given.span()), NotRunnable::External.to_string()));
+    }
     let canonical = |text: &String| text.parse().map(|strategy: Strategy| strategy.to_string());
     let strategies: Result<_, _> = given.0.iter().map(canonical).collect();
     strategies.map_err(|error| (Some(given.span()), error.to_string()))

@@ -10,6 +10,7 @@ use stickycas_harness::files::instance::{params, with_arbiter};
 use stickycas_harness::files::values::{name, seed_or};
 use stickycas_harness::files::{Fault, Spanned, draw_seed};
 use stickycas_harness::proposals::{self, value_bytes};
+use stickycas_harness::scenario::NotRunnable;
 use stickycas_model::ground_truth::Role;
 use stickycas_model::params::Params;
 
@@ -103,6 +104,9 @@ fn faults(file: &File, params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
             span(),
             "a load carries out no wire attack: give strategy in place of attack",
         ));
+    }
+    if faults.roles().any(|(_, role)| *role == Role::External) {
+        return Err(Fault::new(span(), NotRunnable::External));
     }
     if faults.processes().count() == params.processes() as usize {
         let reason =
