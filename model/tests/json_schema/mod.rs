@@ -15,7 +15,7 @@ pub fn faults(schema: &Json, root: &Json, json: &Json, at: &str) -> Vec<String> 
     let known =
         [&known[..], &["properties", "required", "additionalProperties", "minimum", "minLength"]].concat();
     // Those that schemars writes.
-    let known = [&known[..], &["definitions", "format", "anyOf", "oneOf", "allOf"]].concat();
+    let known = [&known[..], &["definitions", "default", "format", "allOf", "anyOf", "oneOf"]].concat();
     let mut found = Vec::new();
     for (word, says) in schema.as_object().unwrap() {
         assert!(known.contains(&word.as_str()), "the test does not know {word}");
@@ -28,10 +28,10 @@ pub fn faults(schema: &Json, root: &Json, json: &Json, at: &str) -> Vec<String> 
             },
             "minimum" => json.as_u64().is_none_or(|number| number >= says.as_u64().unwrap()),
             "minLength" => json.as_str().is_none_or(|text| text.len() as u64 >= says.as_u64().unwrap()),
+            "allOf" => says.as_array().unwrap().iter().all(|says| faults(says, root, json, at).is_empty()),
             "anyOf" | "oneOf" => {
                 says.as_array().unwrap().iter().any(|says| faults(says, root, json, at).is_empty())
             }
-            "allOf" => says.as_array().unwrap().iter().all(|says| faults(says, root, json, at).is_empty()),
             "required" => json.as_object().is_none_or(|fields| {
                 says.as_array().unwrap().iter().all(|name| fields.contains_key(name.as_str().unwrap()))
             }),
