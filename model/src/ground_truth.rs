@@ -56,8 +56,8 @@ pub struct Assignment {
 
 impl Assignment {
     /// The behaviour of process `me` with this assignment. Each process gets the seed of the whole run and
-    /// draws from a seed of its own ([`seed_of`]). `None` for a wire attack and a program of others, which no behaviour
-    /// can express.
+    /// draws from a seed of its own ([`seed_of`]). `None` for a wire attack and a program of others, which no
+    /// behaviour can express.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Option<Box<dyn Behaviour>> {
         match &self.role {

@@ -1,5 +1,5 @@
-//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does, a strategy,
-//! a wire attack, or what a program of others does (SPEC section 8).
+//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does, a
+//! strategy, a wire attack, or what a program of others does (SPEC section 8).
 
 use std::collections::BTreeMap;
 
