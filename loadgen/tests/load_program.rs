@@ -235,7 +235,7 @@ async fn generators_that_begin_together_are_merged() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path().to_owned();
     tokio::task::spawn_blocking(move || {
-        let begin = SystemTime::now() + Duration::from_secs(5);
+        let begin = SystemTime::now() + Duration::from_secs(10);
         let at = humantime::format_rfc3339_millis(begin).to_string();
         let generators = ["a", "b"].map(|name| {
             let prefix = format!("load.principal_prefix={name}");
