@@ -182,7 +182,7 @@ async fn a_server_that_does_not_come_back_is_given_up() {
     let proxy = Proxy::to(&server).await;
     let instance = instance(&server, 2).await;
     let mut watcher = Watcher::new(&server, instance);
-    let played = play(client_with(&proxy.address, "p1", Duration::from_millis(50)), instance, "a");
+    let played = play(client_with(&proxy.address, "p1", Duration::from_secs(1)), instance, "a");
     watcher.until(first_access_accepted).await;
 
     proxy.redirect(None);
