@@ -236,14 +236,15 @@ async fn whoever_stops_it_in_the_middle_finds_everything_put_back() {
     let plan = PLAN.replace("answered = 4, access = 1", "phase = 1000000");
     let error = demo.perturb(&plan, &tell, paused.notified()).await.unwrap_err();
     assert_eq!(error.to_string(), "interrupted", "{told:?}");
-    let changes = demo.engine.changes();
+    let mut changes = demo.engine.changes();
+    // The judge may have ended before.
+    changes.retain(|change| change != "stop -t 10 id-of-judge");
     assert_eq!(
-        changes[changes.len() - 4..],
+        changes[changes.len() - 3..],
         [
             "network connect --alias process-1 demo_default id-of-process-1",
             "unpause id-of-process-2",
             "unpause id-of-process-3",
-            "stop -t 10 id-of-judge",
         ]
     );
 }
