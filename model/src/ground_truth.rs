@@ -83,9 +83,8 @@ impl Assignment {
             Role::Correct => true,
             Role::Byzantine(strategy) => strategy.ends(),
             // The run waits for it as long as its attack may go on.
-            Role::Attacker(_) => false,
-            // Nobody knows, so the run does not wait for it.
-            Role::External => false,
+            // Of an external one nobody knows, so the run does not wait for it.
+            Role::Attacker(_) | Role::External => false,
         }
     }
 }
