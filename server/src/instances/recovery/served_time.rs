@@ -379,12 +379,10 @@ async fn one_batch_a_second_covers_all_that_hold_a_phase_open() {
 /// From the execution of a phase until it is committed, however long that takes.
 #[tokio::test]
 async fn time_that_stood_still_until_a_commit_is_not_drained_later() {
-    for (end, drained, with_checkpoint) in [
-        (End::Stop, 1_300, false),
-        (End::Kill, 1_000, false),
-        (End::Stop, 1_300, true),
-        (End::Kill, 1_000, true),
-    ] {
+    // A kill forgets less than a second.
+    for (end, drained_at_least, with_checkpoint) in
+        [(End::Stop, 1_300, false), (End::Kill, 300, false), (End::Stop, 1_300, true), (End::Kill, 300, true)]
+    {
         let engine = StallingEngine::new();
         let life = Life::start(&engine).await;
         let instance = life.held().await;
@@ -408,8 +406,12 @@ async fn time_that_stood_still_until_a_commit_is_not_drained_later() {
         assert_eq!(left(&instance), Duration::from_millis(PATIENCE - 1_300));
         drop(instance);
         let life = life.next(end).await;
-        let expected = Duration::from_millis(PATIENCE - drained);
-        assert_eq!(left(&life.instance()), expected, "{end:?}, {with_checkpoint}");
+        let (least, most) = (PATIENCE - 1_300, PATIENCE - drained_at_least);
+        let left = left(&life.instance());
+        assert!(
+            (Duration::from_millis(least)..=Duration::from_millis(most)).contains(&left),
+            "{left:?}: {end:?}, {with_checkpoint}"
+        );
     }
 }
 
