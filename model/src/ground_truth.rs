@@ -82,8 +82,8 @@ impl Assignment {
         match &self.role {
             Role::Correct => true,
             Role::Byzantine(strategy) => strategy.ends(),
-            // The run waits for it as long as its attack may go on.
-            // Of an external one nobody knows, so the run does not wait for it.
+            // The run waits for it as long as its attack may go on. Of an external one nobody knows, so the
+            // run does not wait for it.
             Role::Attacker(_) | Role::External => false,
         }
     }
