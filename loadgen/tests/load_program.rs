@@ -235,8 +235,9 @@ async fn generators_that_begin_together_are_merged() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path().to_owned();
     tokio::task::spawn_blocking(move || {
-        let begin = SystemTime::now() + Duration::from_secs(10);
-        let at = humantime::format_rfc3339_millis(begin).to_string();
+        // A moment that its text tells exactly.
+        let at = humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_secs(10)).to_string();
+        let begin = humantime::parse_rfc3339(&at).unwrap();
         let generators = ["a", "b"].map(|name| {
             let prefix = format!("load.principal_prefix={name}");
             let arguments = ["load", "--server", &url, "--set", &prefix, "--out", name, "--start-at", &at];
