@@ -90,7 +90,7 @@ fn an_unexpected_verdict_fails_and_names_the_command() {
     assert_eq!(outside.status.code(), Some(0), "{}", told(&outside));
     let report = String::from_utf8(outside.stdout.clone()).unwrap();
     let broken = "verdict: BROKEN: agreement (not promised: append window open)\n";
-    assert!(report.contains(broken) && report.contains(" = 3 < 5: within the bound\n"), "{report}");
+    assert!(report.contains(broken) && report.contains(" = 3 < 5: inside the bound\n"), "{report}");
     let note = "exit code 0: no promise was broken (--expect valid makes this fail)";
     assert_eq!(told(&outside).lines().last(), Some(note));
     let unexpected = loadgen(folder.path(), &["simulate", path, "--seed", "8", "--expect", "valid"]);

@@ -82,8 +82,7 @@ impl Assignment {
         match &self.role {
             Role::Correct => true,
             Role::Byzantine(strategy) => strategy.ends(),
-            // The run waits for it as long as its attack may go on. Of an external one nobody knows, so the
-            // run does not wait for it.
+            // An attack goes on as long as it may, and of an external one nobody knows.
             Role::Attacker(_) | Role::External => false,
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct ExploreArgs {
 const AFTER_HELP: &str = "\
 Claims, each for all n up to the number given, all p, r, placements and proposals (of two or three values; \
 docs/theory/explore.md tells all limits):
-  a  n <= 6  under open, correct processes decide differently within the bound
+  a  n <= 6  under open, correct processes decide differently inside the bound
   b  n <= 6  under first_access they never do, whatever the order of warps, and decide in time
   c  n <= 8  strong validity can be broken exactly where its bound is missed
   d  n <= 4  every rule holds in every state, whatever Byzantine processes do

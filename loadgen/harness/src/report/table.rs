@@ -181,7 +181,7 @@ fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style, width: usize) 
 fn theorem(verdict: &Verdict) -> String {
     let Verdict { n, p, f, distinct_correct_proposals: values, .. } = verdict;
     let cost = u128::from(*f) * (u128::from(*values) + 1) * u128::from(*p);
-    let (sign, says) = if cost < u128::from(*n) { ("<", "within") } else { (">=", "beyond") };
+    let (sign, says) = if cost < u128::from(*n) { ("<", "inside") } else { (">=", "beyond") };
     format!("theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}: {says} the bound")
 }
 
