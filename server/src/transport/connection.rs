@@ -5,7 +5,6 @@
 //! to its principal from its handshake on. Unclaimed connections are few ([`super::unclaimed`]), and each has
 //! a deadline: a client that opens connections and makes no call takes no place from those that do (SPEC
 //! section 8, `slow-open`).
-
 //!
 //! A connection whose client leaves an answer unread is closed. The transport does not poll the body of a
 //! response while its client opens no window, so no body notices the time itself; and HTTP/2 has no way to
