@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::report::grid::counted;
 use stickycas_harness::report::table::{align_right, counted_as, emphasis, grid, grouped};
 use stickycas_model::judge::Outcome;
 
@@ -97,6 +98,7 @@ fn add_each<K: Clone + Ord>(sums: &mut BTreeMap<K, u64>, counts: &BTreeMap<K, u6
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundResult {
     /// Its seed: `--rounds 1 --seed SEED` repeats it.
+    #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
     /// Its counts.
     #[serde(flatten)]
@@ -144,6 +146,7 @@ impl RoundResult {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CrashResult {
     /// The seed of the first round; each other one has the next.
+    #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
     /// Rounds that were asked for.
     pub asked: u64,
@@ -187,6 +190,17 @@ impl CrashResult {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.accesses == 0
+    }
+
+    /// The verdict of the whole run; `None` if it was clean and too little was run.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self.is_clean() {
+            false => Some(Outcome::Violation),
+            true if self.shortfall().is_some() => None,
+            true if self.is_empty() => Some(Outcome::Unknown),
+            true => Some(Outcome::Valid),
+        }
     }
 
     /// Why a run without violations proves less than it was to, if so: a planned effect is missing, the
@@ -278,7 +292,12 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     for round in &result.failed {
         let shown = round.violations.iter().take(SHOWN_OF_A_ROUND);
         // Writing to a string does not fail.
-        let _ = writeln!(text, "round of seed {}: {} violations", round.seed, round.counts.violations_found);
+        let _ = writeln!(
+            text,
+            "round of seed {}: {}",
+            round.seed,
+            counted(round.counts.violations_found, "violation")
+        );
         for violation in shown {
             let _ = writeln!(text, "  - {violation}");
         }
@@ -290,17 +309,19 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     if let Some(why) = result.shortfall() {
         let _ = writeln!(text, "{why}");
     }
-    let (outcome, what) = match result.is_clean() {
-        false => (Outcome::Violation, "what clients were told did not stand"),
-        true if result.is_empty() => (Outcome::Unknown, "no access was acknowledged"),
-        true if result.shortfall().is_some() => {
-            (Outcome::Unknown, "nothing was lost, but too little was run")
-        }
-        true => (Outcome::Valid, "nothing was lost"),
+    let what = match result.outcome() {
+        Some(Outcome::Valid) => "nothing was lost",
+        Some(Outcome::Unknown) => "no access was acknowledged",
+        Some(_) => "what clients were told did not stand",
+        None => "nothing was lost, but too little was run",
     };
-    let (style, title) = (emphasis(outcome), outcome.title());
-    let last = result.seed + (*rounds).max(1) - 1;
-    let _ = writeln!(text, "verdict: {style}{title}{style:#}: {what} (seeds {} to {last})", result.seed);
+    let title = result.outcome().map_or("INCOMPLETE", Outcome::title);
+    let style = emphasis(result.outcome().unwrap_or(Outcome::Unknown));
+    let seeds = match (result.seed, *rounds) {
+        (first, 0 | 1) => format!("seed {first}"),
+        (first, rounds) => format!("seeds {first} to {}", first + rounds - 1),
+    };
+    let _ = writeln!(text, "verdict: {style}{title}{style:#}: {what} ({seeds})");
     text
 }
 

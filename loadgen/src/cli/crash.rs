@@ -16,6 +16,7 @@ use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::command_line;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::report::grid::counted;
 use stickycas_harness::report::{folder, json};
 use stickycas_harness::scenario::{LARGEST_SEED, draw_seed};
 use stickycas_program::asked_to_stop;
@@ -150,8 +151,11 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
             let RoundCounts { kills, faults, violations_found, .. } = &result.counts;
             let faults = kills + faults.values().sum::<u64>();
             format!(
-                "{}/{} rounds, {faults} faults, {violations_found} violations",
-                result.rounds, args.rounds
+                "{}/{} rounds, {}, {}",
+                result.rounds,
+                args.rounds,
+                counted(faults, "fault"),
+                counted(*violations_found, "violation")
             )
         };
         progress.show(result.rounds, text);
@@ -178,12 +182,7 @@ fn finish(args: &CrashArgs, result: &CrashResult, out: &Path) -> anyhow::Result<
 
 /// How a run has ended.
 fn exit(result: &CrashResult) -> Exit {
-    match result.is_clean() {
-        false => Exit::Failed,
-        true if result.shortfall().is_some() => Exit::NotDone,
-        true if result.is_empty() => Exit::Failed,
-        true => Exit::Done,
-    }
+    result.outcome().map_or(Exit::NotDone, |outcome| Exit::of(outcome, None))
 }
 
 /// `PLACE`, `PLACE-2`, ...: the first at which nothing is.
@@ -230,6 +229,6 @@ mod tests {
         assert_eq!(exit(&result(1)), Exit::Done);
         let not_shown = Some("nobody took over".to_owned());
         assert_eq!(exit(&CrashResult { not_shown, ..result(1) }), Exit::NotDone);
-        assert_eq!(exit(&result(0)), Exit::Failed, "no access was acknowledged");
+        assert_eq!(exit(&result(0)), Exit::Unknown, "no access was acknowledged");
     }
 }

@@ -121,11 +121,7 @@ fn run_seeds(args: &SeedsArgs) -> anyhow::Result<Exit> {
     }
     // Empty where nothing was found.
     let _ = fs::remove_dir(&options.out);
-    Ok(match result.rounds.is_clean() {
-        false => Exit::Failed,
-        true if result.rounds.rounds < result.rounds.asked => Exit::NotDone,
-        true => Exit::Done,
-    })
+    Ok(result.rounds.outcome().map_or(Exit::NotDone, |outcome| Exit::of(outcome, None)))
 }
 
 fn report(result: &SeedsResult, test: Test) -> String {
