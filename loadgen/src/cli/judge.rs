@@ -40,7 +40,7 @@ Judge a scenario whose processes are started by others, one instance after anoth
 Creates an instance of the scenario under a name, with process-1, process-2, ... as its roster, and waits until \
 every correct process has ended. The processes may be started by anyone and in any order, before or after the judge:
 
-  stickycas-client propose --principal process-1 --value tea --instance demo --again --report-to http://127.0.0.1:7421
+  stickycas-client propose --principal process-1 --value tea --instance demo --again --report-to http://127.0.0.1:7427
 
 Each plays the part that the scenario gives it: a correct one proposes the scenario's value, a Byzantine one follows \
 its strategy or attack. With --listen-credentials reporters are known by their certificates, as they are to the server. \
@@ -64,7 +64,13 @@ pub(super) struct JudgeArgs {
     #[arg(long, env = "STICKYCAS_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
     server: String,
     /// Create the instances as this principal, which needs the coordinator role
-    #[arg(long, env = "STICKYCAS_PRINCIPAL", value_name = "NAME", default_value = "judge")]
+    #[arg(
+        long,
+        alias = "coordinator",
+        env = "STICKYCAS_PRINCIPAL",
+        value_name = "NAME",
+        default_value = "judge"
+    )]
     principal: String,
     /// Folder of the certificate that proves this principal (tls.crt, tls.key), and of the CAs of servers
     /// (ca.crt). The server's address begins with https:// then
@@ -75,7 +81,7 @@ pub(super) struct JudgeArgs {
     #[arg(long, value_name = "NAME", default_value = "demo")]
     name: InstanceName,
     /// Listen here for the reports of processes
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7421")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7427")]
     listen: SocketAddr,
     /// Folder of a server's certificate (tls.crt, tls.key), and of the CAs of processes (client-ca.crt) with
     /// their revocation lists (client-ca.crl), for --listen: reporters show their certificates then
@@ -235,7 +241,7 @@ impl JudgeArgs {
         });
         let scheme = if credentials.is_some() { "https" } else { "http" };
         let reports_at = ReportService::open(self.listen, &scenario.params, credentials).await?;
-        tell(&format!("hears reports at {scheme}://{}", reports_at.address()));
+        tell(&format!("listening for reports at {scheme}://{}", reports_at.address()));
         tell(if scheme == "https" {
             "knows reporters by their certificates"
         } else {

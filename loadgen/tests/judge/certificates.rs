@@ -74,9 +74,9 @@ impl Site {
         judge.args(["--server", server, "--listen", "127.0.0.1:0", "--credentials", &self.client("judge")]);
         judge.args(["--listen-credentials", &self.client("judge/listener")]);
         let mut judge = judge.spawn().unwrap();
-        let heard = until(&mut judge, "hears reports at https://");
+        let heard = until(&mut judge, "listening for reports at https://");
         until(&mut judge, "knows reporters by their certificates");
-        (judge, heard.strip_prefix("hears reports at ").unwrap().to_owned())
+        (judge, heard.strip_prefix("listening for reports at ").unwrap().to_owned())
     }
 
     /// A process that plays on and on.

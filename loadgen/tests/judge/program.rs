@@ -118,7 +118,7 @@ fn a_judge_that_is_told_to_end_ends_with_a_line() {
     let files = Files::new();
     let mut judge = files.judge(&["--server", "http://127.0.0.1:1", "--plan", "", "--set", "pace="]);
     let mut judge = judge.spawn().unwrap();
-    until(&mut judge, "hears reports at http://127.0.0.1:");
+    until(&mut judge, "listening for reports at http://127.0.0.1:");
     terminate(&judge);
     let Output { status, stderr, .. } = judge.wait_with_output().unwrap();
     assert_eq!(status.code(), Some(3));
@@ -142,7 +142,7 @@ async fn after_everything_was_told_to_end_the_next_start_begins_anew() {
 
     let _without_memory = meeting.start_server().await;
     let mut judge = files.judge(&args).spawn().unwrap();
-    let reports = until(&mut judge, "hears reports at http://");
+    let reports = until(&mut judge, "listening for reports at http://");
     meeting.judge.redirect(Some(reports.rsplit('/').next().unwrap()));
     meeting.start_all();
     let Output { status, stderr, .. } = judge.wait_with_output().unwrap();
@@ -190,7 +190,7 @@ async fn without_end_only_what_is_not_as_expected_leaves_a_run_folder() {
         let url = format!("http://{}", meeting.server.address);
         let args = ["--server", &url, "--principal", "loadgen", "--endless", "--expect", expected];
         let mut judge = files.judge(&args).spawn().unwrap();
-        let heard = until(&mut judge, "hears reports at http://");
+        let heard = until(&mut judge, "listening for reports at http://");
         meeting.judge.redirect(Some(heard.rsplit('/').next().unwrap()));
         until(&mut judge, "believes the names that callers give");
         meeting.start_all();
@@ -213,8 +213,9 @@ async fn client_and_judge_programs_leave_a_replayable_folder() {
     let mut judge = files.judge(&["--server", server.url(), "--principal", "loadgen", "--seed", "3"]);
     let mut judge = judge.spawn().unwrap();
     let mut lines = BufReader::new(judge.stderr.take().unwrap()).lines();
-    let heard =
-        lines.by_ref().find_map(|line| Some(line.unwrap().strip_prefix("hears reports at ")?.to_owned()));
+    let heard = lines
+        .by_ref()
+        .find_map(|line| Some(line.unwrap().strip_prefix("listening for reports at ")?.to_owned()));
     let heard = heard.unwrap();
     let mut clients = Vec::new();
     for process in 1..=6 {

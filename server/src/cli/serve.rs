@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{LOG_FAILED, Signals};
 use crate::auth::CredentialStore;
+use crate::logging::LineForm;
 use crate::settings::{Effective, Origin, Settings};
 use crate::storage::Storage;
 use crate::transport::listen;
@@ -26,7 +27,8 @@ pub(super) async fn serve(
     let (mut settings, memory) = (effective.settings, effective.memory);
     // Declared first, so that it writes the last lines of the log when everything else has ended.
     let Settings { log, log_json, log_lines_per_second, otlp_endpoint, .. } = &settings;
-    let _log = logging::init(log, *log_json, *log_lines_per_second, otlp_endpoint.as_deref())?;
+    let form = if *log_json { LineForm::Json } else { LineForm::Text };
+    let _log = logging::init(log, form, *log_lines_per_second, otlp_endpoint.as_deref())?;
     memory.adopt();
     open_files::fit_connections(&mut settings.limits, open_files::allow_all_files());
     let (listen_on, config) = (settings.clone(), settings.into_config()?);

@@ -13,6 +13,7 @@ mod queue;
 mod rate;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::IsTerminal as _;
 use std::panic::{PanicHookInfo, set_hook};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -59,36 +60,51 @@ pub struct Guard {
 }
 
 /// Sets up logging for another program of ours on which strangers can call, the judge of runs: with this
-/// filter, on standard error, and as the server does it.
+/// filter, on standard error, and as the server does it, but for people in a terminal.
 ///
 /// # Errors
 /// If the filter has no meaning, or logging was set up before.
 pub fn log_to_stderr(filter: &str) -> anyhow::Result<Guard> {
-    init(filter, false, LINES_PER_SECOND, None)
+    let form = if std::io::stderr().is_terminal() { LineForm::Plain } else { LineForm::Text };
+    init(filter, form, LINES_PER_SECOND, None)
+}
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineForm {
+    /// Time, level, module, message.
+    Text,
+    /// The message alone.
+    Plain,
+    /// One JSON object.
+    Json,
 }
 
 /// Lines of one kind in a second, unless a setting says otherwise.
 pub(crate) const LINES_PER_SECOND: u32 = 100;
 
-/// Sets up logging for the whole program: with a filter, as one JSON object a line if that is asked for, and
-/// with so many lines of one kind in a second. The lines in the queue are written when the guard is dropped,
-/// unless that takes long.
+/// Sets up logging for the whole program: with a filter, lines of this form, and so many of one kind in a
+/// second. The lines in the queue are written when the guard is dropped, unless that takes long.
 ///
 /// # Errors
 /// If the filter has no meaning, or logging was set up before.
 pub(crate) fn init(
     filter: &str,
-    json: bool,
+    form: LineForm,
     lines_per_second: u32,
     otlp_endpoint: Option<&str>,
 ) -> anyhow::Result<Guard> {
     let filter = check_filter(filter).map_err(anyhow::Error::msg)?;
     let limit = Arc::new(RateLimit::new(lines_per_second));
-    let ansi = !json && stickycas_program::log_has_colours();
+    let ansi = form != LineForm::Json && stickycas_program::log_has_colours();
     let guard = LineQueue::start(std::io::stderr(), ansi, Arc::clone(&limit))
         .context("cannot start the thread that writes the log")?;
     let format = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(guard.writer());
-    let format = if json { format.json().boxed() } else { format.boxed() };
+    let format = match form {
+        LineForm::Text => format.boxed(),
+        LineForm::Plain => format.without_time().with_level(false).with_target(false).boxed(),
+        LineForm::Json => format.json().boxed(),
+    };
     let registry = Registry::default().with(filter).with(rate::RateLayer(limit)).with(format);
     #[cfg(feature = "otlp")]
     let (registry, traces) = {
