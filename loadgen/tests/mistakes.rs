@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -46,7 +48,7 @@ const FILES: [(&str, &str); 8] = [
 /// A mistake: the arguments in one line, what is said, the exit code.
 type Row = (&'static str, &'static str, i32);
 
-const COMMAND_LINE: [Row; 17] = [
+const COMMAND_LINE: [Row; 22] = [
     ("walk", "unrecognized subcommand 'walk'", 2),
     ("simulat good.toml", "a similar subcommand exists: 'simulate'", 2),
     ("simulate", "required arguments were not provided:\n  <SCENARIO.toml>", 2),
@@ -56,6 +58,15 @@ const COMMAND_LINE: [Row; 17] = [
     ("simulate good.toml --expect fine", "give valid, outside, unknown or violation", 2),
     ("simulate good.toml --out taken", "taken exists already: give another --out", 2),
     ("load --rate fast", "--rate fast: the text \"fast\" stands where a number is wanted", 2),
+    ("load --duration 5", "give a duration such as 10s", 2),
+    ("load --duration 0s", "--duration 0s: duration = \"0s\": give more, such as \"10s\"", 2),
+    ("load --server http://127.0.0.1:1", "Connection refused; to start a server: stickycas-server serve", 3),
+    ("run good.toml --server http://nowhere.invalid:7420", "there is no host nowhere.invalid", 3),
+    (
+        "run good.toml --server https://127.0.0.1:1 --credentials taken",
+        "taken/process-1 is no folder with ca.crt",
+        2,
+    ),
     ("load --rate 5 --in-flight 3", "'--rate <RATE>' cannot be used with '--in-flight <K>'", 2),
     ("load --noise much", "give a number such as 0.1", 2),
     ("load --fail-if p99>50ms", "there is no figure p99: did you mean instance_p99?", 2),
@@ -80,7 +91,11 @@ const FILES_OF_ANOTHER_KIND: [Row; 9] = [
         "profile.toml:6: this is a load profile: stickycas-loadgen load --profile profile.toml",
         2,
     ),
-    ("load --profile good.toml", "good.toml:6: this is a scenario: stickycas-loadgen run good.toml", 2),
+    (
+        "load --profile good.toml",
+        "good.toml:6: this is a scenario: stickycas-loadgen run good.toml; a load profile has [load]",
+        2,
+    ),
     ("perturb good.toml", "good.toml:6: this is a scenario: stickycas-loadgen run good.toml", 2),
     (
         "crash --plan campaign.toml",
@@ -143,6 +158,21 @@ fn wrong_answer(folder: &Path, (arguments, said, code): &Row) -> Option<String> 
 #[test]
 fn a_wrong_command_line_is_answered_with_what_to_do() {
     each_is_answered(&COMMAND_LINE);
+}
+
+#[test]
+fn another_service_is_told_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n");
+        }
+    });
+    for command in ["load", "run good.toml"] {
+        let line: &'static str = format!("{command} --server http://{address}").leak();
+        each_is_answered(&[(line, "no gRPC server but one for browsers and probes", 3)]);
+    }
 }
 
 #[test]

@@ -21,8 +21,8 @@ use tokio::runtime::Runtime;
 
 use super::live::{Live, LiveArgs};
 use super::output::{log_to_stderr, show_result, tell};
-use super::runtime;
 use super::scenario::{check_free, repeat};
+use super::{runtime, with_cure};
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
 const RETENTION: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "URL", env = "STICKYCAS_SERVER")]
     server: Option<String>,
     /// With --server: create instances as this principal
-    #[arg(long, value_name = "NAME", default_value = COORDINATOR)]
+    #[arg(long, alias = "principal", value_name = "NAME", default_value = COORDINATOR)]
     coordinator: String,
     /// With --server: a folder with a folder of credentials for each principal, of its name: load-1-1, ...,
     /// and that of --coordinator; or with the tokens of all of them (tokens, ca.crt). The server's address
@@ -149,7 +149,7 @@ async fn on_some_server<T>(
         let identities = args.credentials.as_deref().map(Identities::read).transpose()?.unwrap_or_default();
         let handle = ServerHandle::open_with(url, &args.coordinator, identities)
             .await
-            .with_context(|| nobody_there(&args.coordinator))?;
+            .map_err(|error| with_cure(error, &args.coordinator, " --retention 3s"))?;
         return act(&handle).await;
     }
     let limits = Limits { retention: RETENTION, instances_per_creator: usize::MAX, ..Limits::default() };
@@ -159,14 +159,6 @@ async fn on_some_server<T>(
     drop(handle);
     server.stop().await?;
     done
-}
-
-/// The advice on a server that does not answer.
-fn nobody_there(principal: &str) -> String {
-    format!(
-        "the server of --server cannot be loaded (to start one: stickycas-server serve --in-memory --insecure-principals \
-         --coordinator {principal} --retention 3s; without --server, load starts one itself)"
-    )
 }
 
 /// Searches for the limit.

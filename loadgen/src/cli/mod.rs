@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use stickycas_client::Error;
 use stickycas_client_program::ErrorRecord;
 use stickycas_harness::environment::VERSION;
 use stickycas_harness::exit::Exit;
@@ -205,6 +206,18 @@ fn processors() -> NonZeroUsize {
 
 fn runtime() -> anyhow::Result<Runtime> {
     Runtime::new().context("cannot start the runtime")
+}
+
+/// The error of a server that cannot be reached, with what to do where nobody listens. `flags`: those that
+/// the server needs besides.
+fn with_cure(error: anyhow::Error, coordinator: &str, flags: &str) -> anyhow::Error {
+    let Some(Error::GaveUp { last, sent: false, .. }) = error.downcast_ref() else { return error };
+    let Error::Unreachable { server, cause, .. } = &**last else { return error };
+    let why = format!(
+        "{cause}; to start a server: stickycas-server serve --in-memory --insecure-principals --coordinator \
+         {coordinator}{flags}; without --server one is started here"
+    );
+    Error::WrongServer { server: server.clone(), why }.into()
 }
 
 /// A runtime of one thread.

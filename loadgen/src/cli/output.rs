@@ -87,13 +87,16 @@ pub(super) fn warnings_and(variable: &str) -> String {
     more.map_or_else(|| warnings.clone(), |more| format!("{warnings},{more}"))
 }
 
-/// Warnings of server and clients; more if `RUST_LOG` says so.
+/// Warnings of server and clients, in plain lines; the log that `RUST_LOG` asks for, if it does.
 pub(super) fn log_to_stderr() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     // A second call finds a subscriber in place, which serves as well.
-    let _ = tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_ansi(stickycas_program::log_has_colours())
         .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .try_init();
+        .with_writer(io::stderr);
+    let _ = match std::env::var_os("RUST_LOG") {
+        None => log.without_time().with_level(false).with_target(false).try_init(),
+        Some(_) => log.try_init(),
+    };
 }

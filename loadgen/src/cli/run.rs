@@ -9,13 +9,15 @@ use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::record::Record;
 use stickycas_harness::run::{
     self, COORDINATOR, Identities, MOST_CERTIFICATES, OwnServer, RunOptions, ServerHandle, attacked_limits,
+    principal,
 };
 use stickycas_harness::scenario::Scenario;
+use stickycas_model::types::ProcessId;
 use stickycas_program::asked_to_stop;
 
 use super::output::{RunLog, tell};
-use super::runtime;
 use super::scenario::{ScenarioArgs, repeat};
+use super::{runtime, with_cure};
 
 /// The arguments of `run`.
 #[derive(Debug, Args)]
@@ -26,7 +28,7 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "URL")]
     server: Option<String>,
     /// With --server: create the instance as this principal
-    #[arg(long, value_name = "NAME", default_value = COORDINATOR, requires = "server")]
+    #[arg(long, alias = "coordinator", value_name = "NAME", default_value = COORDINATOR, requires = "server")]
     principal: String,
     /// With --server: a folder with a folder of credentials for each principal, of its name: process-1, ...,
     /// and that of --principal; or with the tokens of all of them (tokens, ca.crt). The server's address
@@ -57,7 +59,12 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     });
     // Children are killed with the tasks that wait for them.
     drop(runtime);
-    let record = record.inspect_err(|_| tell(&repeat(scenario.seed)))?;
+    let record = record.inspect_err(|error| {
+        // What was never begun needs no repeating.
+        if !error.is::<stickycas_client::Error>() {
+            tell(&repeat(scenario.seed));
+        }
+    })?;
     args.scenario.finish(&record, args.server.clone(), &log)
 }
 
@@ -79,6 +86,12 @@ async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Resu
         return record;
     };
     let identities = args.credentials.as_deref().map(Identities::read).transpose()?.unwrap_or_default();
-    let handle = ServerHandle::open_with(url, &args.principal, identities).await?;
+    for process in ProcessId::all(scenario.params.processes()) {
+        // Better said now than by each process in a run that proves nothing.
+        drop(identities.client(url, &principal(process))?);
+    }
+    let handle = ServerHandle::open_with(url, &args.principal, identities)
+        .await
+        .map_err(|error| with_cure(error, &args.principal, ""))?;
     run::run(&handle.with_token_url(args.token_server.clone()), scenario, &options).await
 }

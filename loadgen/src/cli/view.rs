@@ -23,6 +23,8 @@ use super::small_runtime;
 
 /// After how long without an answer viewers are told so. Their browsers ask again.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
+/// The same while there was none.
+const REACH_WITHIN: Duration = Duration::from_secs(2);
 
 /// The arguments of `view`.
 #[derive(Debug, Args)]
@@ -146,7 +148,7 @@ impl ViewArgs {
         let (first, others) = self.server.split_first().context("--server: give the address of a server")?;
         let builder = others.iter().fold(Client::builder(first), ClientBuilder::server);
         let policy = if others.is_empty() { RetryPolicy::default() } else { RetryPolicy::of_cluster() };
-        let policy = RetryPolicy { give_up_after: GIVE_UP_AFTER, ..policy };
+        let policy = RetryPolicy { give_up_after: GIVE_UP_AFTER, reach_within: REACH_WITHIN, ..policy };
         let builder = match (credentials, principal) {
             (None, None) => {
                 let why =

@@ -45,6 +45,10 @@ impl FileKind {
         }
         let file = word_of(&source.file);
         let reason = match kind {
+            // That has nothing else by which a profile would be known.
+            Self::Scenario if self == Self::Profile => {
+                format!("this is a scenario: stickycas-loadgen run {file}; a load profile has [load]")
+            }
             Self::Scenario => format!("this is a scenario: stickycas-loadgen run {file}"),
             Self::Profile => format!("this is a load profile: stickycas-loadgen load --profile {file}"),
             Self::Campaign => format!("this is a campaign: stickycas-loadgen campaign {file}"),

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use stickycas_client::{Client, RetryPolicy};
+use stickycas_client::{Client, Error, RetryPolicy};
 use stickycas_model::types::ProcessId;
 
 use super::identities::Identities;
@@ -13,7 +13,9 @@ use super::identities::Identities;
 /// The principal that creates and closes the instances of runs, unless another is given.
 pub const COORDINATOR: &str = "loadgen";
 
-/// How long to try to reach a server that does not answer.
+/// How long to try to reach a server that is to be there already, ...
+const REACH_WITHIN: Duration = Duration::from_secs(2);
+/// ... and how long one that is silent may take to answer.
 const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);
 
 /// How many processes share a connection when they are tasks: few enough for the server's limit on streams
@@ -44,8 +46,18 @@ impl ServerHandle {
     /// If it cannot be reached, or the coordinator has no credentials.
     pub async fn open_with(url: &str, coordinator: &str, identities: Identities) -> anyhow::Result<Self> {
         // A mistyped address should be reported soon.
-        let handle = Self::open_within(url, coordinator, identities, GIVE_UP_CONNECTING).await?;
-        Ok(Self { client: handle.client.with_retry(Identities::retries(url)), ..handle })
+        let retries = Identities::retries(url);
+        let soon = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, reach_within: REACH_WITHIN, ..retries };
+        let handle = Self::open_retrying(url, coordinator, identities, soon).await?;
+        // A connection alone does not show who answers.
+        let own = [coordinator.to_owned()];
+        if let Err(error @ (Error::WrongServer { .. } | Error::GaveUp { .. })) =
+            handle.client.counts(&own).await
+            && error.reason().is_none()
+        {
+            return Err(error.into());
+        }
+        Ok(Self { client: handle.client.with_retry(retries), ..handle })
     }
 
     /// Connects to a server that may not be there yet, or be away for a while: waits so long for it, now and
@@ -60,6 +72,15 @@ impl ServerHandle {
         within: Duration,
     ) -> anyhow::Result<Self> {
         let policy = RetryPolicy { give_up_after: within, ..Identities::retries(url) };
+        Self::open_retrying(url, coordinator, identities, policy).await
+    }
+
+    async fn open_retrying(
+        url: &str,
+        coordinator: &str,
+        identities: Identities,
+        policy: RetryPolicy,
+    ) -> anyhow::Result<Self> {
         let client = identities.client(url, coordinator)?.retry(policy).connect().await?;
         Ok(Self { client, identities, token_url: None, shared: Mutex::default() })
     }

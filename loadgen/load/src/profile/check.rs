@@ -60,6 +60,9 @@ pub(super) fn check(file: File, most_warm_up: Duration) -> Result<Profile, Fault
     if duration.is_none() && load.instances.is_none() {
         return Err(Fault::new(load.span(), "give duration = \"10s\" or instances = 1000, or both"));
     }
+    if let (Some(Duration::ZERO), Some(given)) = (duration, &load.duration) {
+        return Err(Fault::new(given.span(), "duration = \"0s\": give more, such as \"10s\""));
+    }
     let warm_up = warm_up(load, duration, most_warm_up)?;
     let condition = |text: &Spanned<String>| text.parse().map_err(|error| Fault::new(text.span(), error));
     let fail_if = file.fail_if.iter().map(condition).collect::<Result<Vec<FailIf>, _>>()?;

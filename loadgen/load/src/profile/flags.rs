@@ -93,9 +93,15 @@ impl Flag {
             "byzantine" => arg.requires("strategy"),
             "strategy" => arg.requires("byzantine"),
             name if PACING.contains(&name) => arg.group("pacing"),
+            _ if self.value_name == "DURATION" => arg.value_parser(no_number),
             _ => arg,
         }
     }
+}
+
+/// A duration has a unit.
+fn no_number(text: &str) -> Result<String, &'static str> {
+    if text.parse::<f64>().is_ok() { Err("give a duration such as 10s") } else { Ok(text.to_owned()) }
 }
 
 /// All flags of one key.
