@@ -321,8 +321,7 @@ impl Player {
     #[must_use]
     pub fn report(&self) -> Report {
         let ended = self.ended.clone();
-        let ended =
-            ended.unwrap_or_else(|| ProcessEnd::Failed("had not decided when the run ended".to_owned()));
+        let ended = ended.unwrap_or_else(|| ProcessEnd::Failed("stopped before it decided".to_owned()));
         let decided = ended == ProcessEnd::Decided;
         let from = if decided && !self.inherited { self.view.counted() } else { Entries::default() };
         Report {

@@ -386,7 +386,7 @@ pub enum ProcessEnd {
     Decided,
     /// It stopped without a decision. A correct process does so only when the sealed list is empty (D1).
     NothingToDecide,
-    /// It could not go on, or had not decided when the run ended; the reason in words.
+    /// It could not go on, or was stopped before it decided; the reason in words.
     Failed(String),
 }
 

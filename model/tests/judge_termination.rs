@@ -33,7 +33,7 @@ fn give_up(story: &mut Story, unanswered: Option<u64>) {
         decision: None,
         phase: None,
         from: Vec::new().into(),
-        ended: ProcessEnd::Failed("had not decided when the run ended".to_owned()),
+        ended: ProcessEnd::Failed("stopped before it decided".to_owned()),
         unanswered: unanswered.and_then(AccessNumber::new),
     });
 }
@@ -47,7 +47,7 @@ fn all_give_up(story: &mut Story, unanswered: Option<u64>) {
             decision: None,
             phase: None,
             from: Vec::new().into(),
-            ended: ProcessEnd::Failed("had not decided when the run ended".to_owned()),
+            ended: ProcessEnd::Failed("stopped before it decided".to_owned()),
             unanswered: unanswered.and_then(AccessNumber::new),
         });
     }

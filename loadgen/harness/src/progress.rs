@@ -20,10 +20,11 @@ use crate::report::grid::counted;
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// A bar of this length on standard error. `None` if that is no terminal.
+/// A bar of this length on standard error. `None` if that is no terminal, or one that cannot draw.
 #[must_use]
 pub fn bar(length: u64, template: &str) -> Option<ProgressBar> {
-    std::io::stderr().is_terminal().then(|| {
+    let can_draw = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    (can_draw && std::io::stderr().is_terminal()).then(|| {
         let style = ProgressStyle::with_template(template).expect("the template is fixed and well formed");
         ProgressBar::new(length).with_style(style)
     })

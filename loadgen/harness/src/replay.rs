@@ -25,6 +25,7 @@ use stickycas_model::sim::{self, Difference};
 use stickycas_model::types::Time;
 
 use crate::report::folder::Folder;
+use crate::report::grid::counted;
 
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -136,13 +137,10 @@ fn different_fields(folder: &Folder, judged: &Verdict, not_compared: &[&str]) ->
 impl fmt::Display for ReplayResult {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.same {
-            let events = self.events;
+            let events = counted(self.events as u64, "event");
             let fields =
                 if self.not_compared.is_empty() { "every field" } else { "every field that was compared" };
-            writeln!(
-                out,
-                "replay: the same: {events} events came out again one by one, and the verdict is the same in {fields}"
-            )?;
+            writeln!(out, "replay: the same: {events}, one by one, and the verdict in {fields}")?;
             return self.write_not_compared(out);
         }
         writeln!(out, "replay: different")?;

@@ -188,7 +188,7 @@ class InstanceView {
   place() {
     const { setting } = this;
     const { processes, warps, warp_size: p, read_size: r, words } = setting;
-    const numbers = `${grouped(processes)} processes in ${grouped(warps)} warps of up to ${p}, reads of up to ${r} entries. ${words.join(" ")}`;
+    const numbers = `${grouped(processes)} processes in ${grouped(warps)} warps of ${processes % p ? "up to " : ""}${p}, reads of up to ${r} ${r === 1 ? "entry" : "entries"}. ${words.join(" ")}`;
     this.stage = element("div", { class: "stage" }, this.picture.node);
     this.keys = element("details", { class: "keys", open: matchMedia("(min-width: 60rem)").matches },
       element("summary", { text: "What the signs mean" }), legend(setting));

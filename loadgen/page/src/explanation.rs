@@ -135,9 +135,10 @@ impl ExplainedRun<'_> {
              often, the smallest of these. Byzantine processes do as they like."
         ));
         section.paragraph(format!(
-            "The processes sit in W = {warps} warps of up to p = {p}. Time passes in phases, one warp at a time, {}. In a \
+            "The processes sit in W = {warps} warps of {}p = {p}. Time passes in phases, one warp at a time, {}. In a \
              phase each process of the warp may append or read once. Of its appends one wins, {}, and adds an entry; the \
              others fail. A read returns up to r = {r} entries.",
+            if n % p == 0 { "" } else { "up to " },
             order(params),
             arbiter(params)
         ));
@@ -193,7 +194,8 @@ impl ExplainedRun<'_> {
                 None => "before the first phase".to_owned(),
                 Some(phase) => format!("after phase {phase}"),
             };
-            section.paragraph(format!("{when}, with {} accesses waiting", restart.waiting));
+            let accesses = if restart.waiting == 1 { "access" } else { "accesses" };
+            section.paragraph(format!("{}, with {} {accesses} waiting.", capital(&when), restart.waiting));
         });
         section.paragraph(
             "The list and the waiting accesses are to be as they were, and no process is to miss a phase by it.",

@@ -42,7 +42,7 @@ const AFTER_HELP: &str = "\
 Claims, each for all n up to the number given, all p, r, placements and proposals (of two or three values; \
 docs/theory/explore.md tells all limits):
   a  n <= 6  under open, correct processes decide differently inside the bound
-  b  n <= 6  under first_access they never do, whatever the order of warps, and decide in time
+  b  n <= 6  under first_access they decide the same, and in time, for any order
   c  n <= 8  strong validity can be broken exactly where its bound is missed
   d  n <= 4  every rule holds in every state, whatever Byzantine processes do
 

@@ -12,7 +12,7 @@ use clap_complete::Shell;
 pub const EXIT_CODES: &str = "\
 Exit codes, the same in all three programs:
   0  done; of a run: no promise was broken
-  1  failed: a promise or a condition was not kept, an instance ended without a decision
+  1  failed: a promise or a condition was not kept, or nothing was decided
   2  wrong usage: flags or files
   3  refused, or not possible: it did not happen
   4  unknown: it may have happened; of a run: it proves nothing

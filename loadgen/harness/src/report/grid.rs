@@ -64,12 +64,11 @@ pub fn fits(table: &Table) -> bool {
     unbroken(table) <= table.width().map_or(WIDTH, usize::from)
 }
 
-/// Characters of a line of the table if nothing in it is broken: of each column its content, its padding and
-/// a border.
+/// Characters of a line of the table if nothing in it is broken.
 fn unbroken(table: &Table) -> usize {
-    let widths = table.column_max_content_widths();
-    let shown = table.column_iter().zip(widths).filter(|(column, _)| !column.is_hidden());
-    1 + shown.map(|(column, content)| usize::from(content + column.padding_width()) + 1).sum::<usize>()
+    let mut table = table.clone();
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.lines().next().map_or(0, |line| line.chars().count())
 }
 
 /// A text in lines of at most so many characters, the first with this indent and the others with the second,

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use stickycas_harness::command_line::{self, OF_MANY_RUNS};
 use stickycas_harness::files::schema_of_result;
-use stickycas_harness::report::grid::{align_right, counted, grid, leave_out, width, wrapped};
+use stickycas_harness::report::grid::{align_right, counted, grid, grouped, leave_out, width, wrapped};
 use stickycas_harness::report::table::counted_as;
 use stickycas_model::judge::{Outcome, Property};
 
@@ -51,7 +51,7 @@ impl fmt::Display for Batch<'_> {
         let Self { name, first_seed, asked, tally, .. } = self;
         let heading = format!(
             "{name}: {} of {} in the simulator, seeds from {first_seed} on",
-            tally.runs,
+            grouped(tally.runs),
             counted(*asked, "run")
         );
         text.write_str(&line(&heading))?;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stickycas_harness::files::values::DurationText;
+use stickycas_harness::report::grid::counted;
 use stickycas_model::judge::Outcome;
 
 use super::fail_if::FailIf;
@@ -231,10 +232,10 @@ fn judge(profile: &Profile, wanted: &LimitRequest, repeat: u32, rate: f64, probe
     profile.max_errors = 1.0;
     broke.extend(check(&conditions(&profile), figures).0.into_iter().map(|failed| failed.condition));
     if figures.counts.errors() > 0 && !may_err {
-        broke.push(format!("{} errors", figures.counts.errors()));
+        broke.push(counted(figures.counts.errors(), "error"));
     }
     if judged.violation > 0 {
-        broke.push(format!("{} violations", judged.violation));
+        broke.push(counted(judged.violation, "violation"));
     }
     let instance = figures.latency(Measure::Instance).copied();
     Probe { repeat, rate, done: figures.rate, held: broke.is_empty(), broke, instance }

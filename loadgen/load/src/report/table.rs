@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{LineStyle, TableStyle};
-use stickycas_harness::report::table::{align_right, grid};
+use stickycas_harness::host::Host;
+use stickycas_harness::report::grid::{align_right, counted, grid, leave_out, width, wrapped};
 use stickycas_model::judge::Outcome;
 use stickycas_proto::v1::RefusalReason;
 
@@ -94,8 +95,9 @@ fn correctness(text: &mut String, result: &LoadResult, style: &Style) -> std::fm
 
 fn setting(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(text, "{} (seed {}), began {}", result.name, result.seed, result.began)?;
-    result.hosts.iter().try_for_each(|host| writeln!(text, "{}", host.line()))?;
-    result.servers.iter().try_for_each(|server| writeln!(text, "server: {}", server.line()))
+    let hosts = result.hosts.iter().map(Host::line);
+    let servers = result.servers.iter().map(|server| format!("server: {}", server.line()));
+    hosts.chain(servers).try_for_each(|line| text.write_str(&wrapped(&line, width(), "", "  ")))
 }
 
 fn rates(text: &mut String, result: &LoadResult) -> std::fmt::Result {
@@ -106,7 +108,7 @@ fn rates(text: &mut String, result: &LoadResult) -> std::fmt::Result {
         "{:.1} instances/s, {:.0} accesses/s in {:.1} s",
         figures.rate, figures.access_rate, figures.seconds
     )?;
-    write!(text, "{done} of {begun} instances done, {} errors", figures.counts.errors())?;
+    write!(text, "{done} of {begun} instances done, {}", counted(figures.counts.errors(), "error"))?;
     if late + dropped > 0 {
         let share = 100.0 * figures.counts.missed_rate();
         write!(text, "; of {} starts {late} late, {dropped} dropped ({share:.2} %)", planned + dropped)?;
@@ -132,6 +134,7 @@ fn latencies(text: &mut String, result: &LoadResult) -> std::fmt::Result {
         table.add_row(first.into_iter().chain(points));
     }
     align_right(&mut table, 1..7);
+    leave_out(&mut table, &[5, 3]);
     writeln!(text, "{table}")
 }
 
