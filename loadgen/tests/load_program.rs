@@ -162,9 +162,9 @@ fn a_server_that_does_not_answer_is_told_also_as_json() {
     assert_eq!(output.status.code(), Some(3));
     let error: Json = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(error["error"]["kind"], "not_possible");
-    assert!(error["error"]["message"].as_str().unwrap().contains("no answer from"), "{error}");
+    assert!(error["error"]["message"].as_str().unwrap().contains("Connection refused"), "{error}");
     let nobody = text(&output.stderr);
-    assert!(nobody.contains("no answer from http://127.0.0.1:1"), "{nobody}");
+    assert!(nobody.contains("error: http://127.0.0.1:1: Connection refused"), "{nobody}");
     assert!(
         nobody.contains("stickycas-server serve --in-memory --insecure-principals --coordinator loadgen"),
         "{nobody}"

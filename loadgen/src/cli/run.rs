@@ -86,9 +86,10 @@ async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Resu
         return record;
     };
     let identities = args.credentials.as_deref().map(Identities::read).transpose()?.unwrap_or_default();
-    for process in ProcessId::all(scenario.params.processes()) {
-        // Better said now than by each process in a run that proves nothing.
-        drop(identities.client(url, &principal(process))?);
+    // Better said now than by each process in a run that proves nothing.
+    let processes = ProcessId::all(scenario.params.processes()).map(principal);
+    for who in std::iter::once(args.principal.clone()).chain(processes) {
+        drop(identities.client(url, &who)?);
     }
     let handle = ServerHandle::open_with(url, &args.principal, identities)
         .await
