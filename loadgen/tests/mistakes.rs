@@ -64,7 +64,7 @@ const COMMAND_LINE: [Row; 22] = [
     ("run good.toml --server http://nowhere.invalid:7420", "there is no host nowhere.invalid", 3),
     (
         "run good.toml --server https://127.0.0.1:1 --credentials taken",
-        "taken/process-1 is no folder with ca.crt",
+        "taken/loadgen is no folder with ca.crt",
         2,
     ),
     ("load --rate 5 --in-flight 3", "'--rate <RATE>' cannot be used with '--in-flight <K>'", 2),
