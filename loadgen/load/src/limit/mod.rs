@@ -345,7 +345,7 @@ mod tests {
                 && high < 200.0 * 1.1
         );
         assert_eq!(limit.verdict, Outcome::Valid);
-        assert!(limit.probes.iter().any(|probe| probe.broke == ["1 errors"]));
+        assert!(limit.probes.iter().any(|probe| probe.broke == ["1 error"]));
     }
 
     #[tokio::test]
