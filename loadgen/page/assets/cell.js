@@ -98,7 +98,9 @@ function drawHatch(pen, left, top, box, decision, colours) {
 function drawTexts(pen, left, top, box, look, ink, colours) {
   if (box < 19) return;
   const size = box < 26 ? 9 : box < 34 ? 11 : 13;
-  const middle = top + box / (look.value ? 2.3 : 2) + size * 0.36;
+  // Below the position where there is little room.
+  const share = look.value ? 2.3 : look.position >= 0 && box < 38 ? 1.7 : 2;
+  const middle = top + box / share + size * 0.36;
   pen.text(left + box / 2, middle, String(look.number), { fill: look.stage === "failed" ? colours.soft : ink, anchor: "middle", size, weight: 600 });
   if (look.position >= 0 && box >= 28) pen.text(left + box - 3, top + 9.5, `#${look.position}`, { fill: ink, anchor: "end", size: 8.5 });
   if (look.stage === "left" && box >= 28) drawDecision(pen, left, top, box, look, ink);

@@ -187,8 +187,7 @@ class InstanceView {
 
   place() {
     const { setting } = this;
-    const { processes, warps, warp_size: p, read_size: r, words } = setting;
-    const numbers = `${grouped(processes)} processes in ${grouped(warps)} warps of ${processes % p ? "up to " : ""}${p}, reads of up to ${r} ${r === 1 ? "entry" : "entries"}. ${words.join(" ")}`;
+    const numbers = [sizes(setting), ...setting.words].join(" ");
     this.stage = element("div", { class: "stage" }, this.picture.node);
     this.keys = element("details", { class: "keys", open: matchMedia("(min-width: 60rem)").matches },
       element("summary", { text: "What the signs mean" }), legend(setting));
@@ -341,6 +340,12 @@ class InstanceView {
       this.announce(this.history.after(this.clock.at));
     }, wait);
   }
+}
+
+// The numbers of an instance, for who does not know what a warp is.
+function sizes({ processes, warps, warp_size: p, read_size: r }) {
+  const groups = warps === 1 ? "one group (a warp)" : `${grouped(warps)} groups (warps) of ${grouped(p)}${processes % p > 0 ? " or fewer" : ""}`;
+  return `${grouped(processes)} processes in ${groups}; a read returns ${r === 1 ? "one entry" : `up to ${grouped(r)} entries`}.`;
 }
 
 function numberOf(options, name) {

@@ -76,7 +76,7 @@ export class DecisionsPanel {
   group({ value, from, processes }) {
     const few = processes.length <= 64 ? ` (${listed(processes)})` : "";
     return element("li", {}, element("p", {}, element("bdi", { class: "value", text: shown(value, 40) }),
-      element("span", { class: "soft", text: ` by ${processes.length} of ${this.setting.processes}${few}` })),
+      element("span", { class: "soft", text: ` by ${grouped(processes.length)} of ${grouped(this.setting.processes)}${few}` })),
     from && element("p", { class: "note", text: `had read ${shown(from, 200)}` }));
   }
 }

@@ -10,7 +10,7 @@ const CHOICES = {
   order: ["warps take turns", [["ascending", "by number"], ["descending", "from the last to the first"], ["shuffled", "drawn anew in each round"]]],
 };
 const NUMBERS = {
-  processes: ["n, processes", 12, 1], warp_size: ["p, processes of a warp", 2, 1], read_size: ["r, entries of a read", 3, 1],
+  processes: ["n, processes", 12, 1], warp_size: ["p, processes of a warp (a group)", 2, 1], read_size: ["r, entries of a read", 3, 1],
   byzantine: ["f, Byzantine processes", 1, 0], values: ["|Vc|, different proposals", 2, 1],
 };
 const WAIT = 150;

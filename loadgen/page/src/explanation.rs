@@ -135,7 +135,7 @@ impl ExplainedRun<'_> {
              often, the smallest of these. Byzantine processes do as they like."
         ));
         section.paragraph(format!(
-            "The processes sit in W = {warps} warps of {}p = {p}. Time passes in phases, one warp at a time, {}. In a \
+            "The processes form W = {warps} warps, groups of {}p = {p}. Time passes in phases, one warp at a time, {}. In a \
              phase each process of the warp may append or read once. Of its appends one wins, {}, and adds an entry; the \
              others fail. A read returns up to r = {r} entries.",
             if n % p == 0 { "" } else { "up to " },

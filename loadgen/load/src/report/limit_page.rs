@@ -7,7 +7,7 @@ use stickycas_harness::report::html::figure::{Figure, Table};
 use stickycas_model::judge::Outcome;
 
 use super::limit::{doubts, line as told, rate, text};
-use super::page::{FRAME, correctness, header, linear, logarithmic, profiles};
+use super::page::{FRAME, correctness, header, latency_ticks, linear, logarithmic, profiles};
 use super::words::time;
 use crate::limit::{Limit, Probe};
 
@@ -65,7 +65,7 @@ fn latencies(limit: &Limit) -> Figure {
     let x = Scale::linear((0.0, rates.fold(1.0, f64::max)), (FRAME.left, FRAME.right));
     let y = logarithmic(measured().map(|(_, _, _, nanos)| nanos / 1e3));
     let content = html! {
-        (left_axis(FRAME, &y.whole_ticks(6), "latency (us)"))
+        (left_axis(FRAME, &latency_ticks(&y), "latency"))
         (bottom_axis(FRAME, &x.whole_ticks(8), "instances/s asked for"))
         @for (rate, series, name, nanos) in measured() {
             (point((x.at(rate), y.at(nanos / 1e3)), series, &format!("{name} {} at {rate:.1}/s", time(nanos))))

@@ -77,9 +77,10 @@ pub(super) fn header(class: &str, headline: &Markup, correctness: &Markup, repor
 /// What the instances show, in the colour of that.
 pub(super) fn correctness(judged: &VerdictCounts) -> Markup {
     let (class, says) = match judged.verdict() {
-        Outcome::Valid => {
+        Outcome::Valid if judged.valid == judged.started() => {
             ("good", format!("correct: {} of {} instances valid", judged.valid, judged.started()))
         }
+        Outcome::Valid => ("good", format!("correctness: {}", judged.line())),
         Outcome::Violation => ("bad", format!("correctness: {}", judged.line())),
         Outcome::Outside | Outcome::Unknown => ("none", format!("correctness: {}", judged.line())),
     };
@@ -106,6 +107,15 @@ pub(super) fn logarithmic(values: impl Iterator<Item = f64> + Clone) -> Scale {
     let highest = values.clone().fold(1.0, f64::max);
     let lowest = values.filter(|value| *value > 0.0).fold(highest, f64::min);
     Scale::logarithmic((lowest.max(1.0), highest), (FRAME.bottom, FRAME.top))
+}
+
+/// Ticks of a scale of microseconds.
+pub(super) fn latency_ticks(scale: &Scale) -> Vec<Tick> {
+    scale.whole_ticks_as(6, |micros| match micros {
+        ..1e3 => format!("{micros} us"),
+        ..1e6 => format!("{} ms", micros / 1e3),
+        _ => format!("{} s", micros / 1e6),
+    })
 }
 
 /// A line with its name and its points.
@@ -153,7 +163,8 @@ fn rate(measured: &Measurement) -> Figure {
     );
     let caption =
         "Instances that began and that came to their end in each second, without those of the warm-up.";
-    let graph = graph(&lines, (&linear(values(&lines)), "instances/s"), (&x, &x.whole_ticks(10), "seconds"));
+    let y = linear(values(&lines));
+    let graph = graph(&lines, (&y, &y.whole_ticks(6), "instances/s"), (&x, &x.whole_ticks(10), "seconds"));
     plot("rate", "Instances a second", caption, &lines, &graph)
 }
 
@@ -169,7 +180,7 @@ fn latency(measured: &Measurement) -> Figure {
     );
     let caption = "Latency of the instances that came to their end in each second, from their planned start.";
     let y = logarithmic(values(&lines));
-    let graph = graph(&lines, (&y, "latency (us)"), (&x, &x.whole_ticks(10), "seconds"));
+    let graph = graph(&lines, (&y, &latency_ticks(&y), "latency"), (&x, &x.whole_ticks(10), "seconds"));
     plot("latency", "Instance latency over time", caption, &lines, &graph)
 }
 
@@ -183,7 +194,8 @@ fn in_flight(measured: &Measurement) -> Figure {
         ],
     );
     let caption = "Instances under way at the end of each second; errors and missed starts within it.";
-    let graph = graph(&lines, (&linear(values(&lines)), "instances"), (&x, &x.whole_ticks(10), "seconds"));
+    let y = linear(values(&lines));
+    let graph = graph(&lines, (&y, &y.whole_ticks(6), "instances"), (&x, &x.whole_ticks(10), "seconds"));
     plot("in-flight", "Under way, errors, missed starts", caption, &lines, &graph)
 }
 
@@ -211,7 +223,8 @@ fn curve(measured: &Measurement) -> Figure {
         .collect();
     let caption = "The latency that so many percent of the requests did not exceed, by answers to correct processes. \
                    The axis is stretched towards the slowest.";
-    let graph = graph(&lines, (&logarithmic(values(&lines)), "latency (us)"), (&x, &ticks, "percentile"));
+    let y = logarithmic(values(&lines));
+    let graph = graph(&lines, (&y, &latency_ticks(&y), "latency"), (&x, &ticks, "percentile"));
     plot("curve", "Latency by percentile", caption, &lines, &graph)
 }
 
@@ -223,11 +236,11 @@ fn plot(id: &str, title: &str, caption: &str, lines: &[Line], graph: &Markup) ->
 /// The axes and the lines.
 fn graph(
     lines: &[Line],
-    (y, y_title): (&Scale, &str),
+    (y, y_ticks, y_title): (&Scale, &[Tick], &str),
     (x, x_ticks, x_title): (&Scale, &[Tick], &str),
 ) -> Markup {
     html! {
-        (left_axis(FRAME, &y.whole_ticks(6), y_title))
+        (left_axis(FRAME, y_ticks, y_title))
         (bottom_axis(FRAME, x_ticks, x_title))
         @for (series, (_, points)) in (0..).map(Series).zip(lines) {
             @let places: Vec<(f64, f64)> = points.iter().map(|(at, value)| (x.at(*at), y.at(*value))).collect();

@@ -44,8 +44,8 @@ class Camera:
     def run(self, script):
         return self.browser.execute_script(script)
 
-    def take(self, kind="png", whole=False, **options):
-        shot = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"format": kind, "captureBeyondViewport": whole, **options})
+    def take(self, kind="png", **options):
+        shot = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"format": kind, **options})
         return base64.b64decode(shot["data"])
 
     def step(self, phase):
@@ -123,7 +123,10 @@ def every_view(camera, played, folder):
         for width in WIDTHS:
             for scheme in SCHEMES:
                 camera.open(played.base + address, width, 900, scheme)
-                (folder / f"{name}-{width}-{scheme}.png").write_bytes(camera.take(whole=True))
+                # Of what is below the window a picture may lack what is drawn on a canvas.
+                look(camera.browser, width, camera.run("return document.documentElement.scrollHeight"), scheme)
+                time.sleep(0.5)
+                (folder / f"{name}-{width}-{scheme}.png").write_bytes(camera.take())
 
 
 def main(folder, everything):

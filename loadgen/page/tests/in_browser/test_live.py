@@ -254,6 +254,8 @@ class Live(PageTest):
             self.wait_for_text(".total", "1,000,000 in all")
             self.is_within_its_width()
             self.assertEqual(self.browser.execute_script("return document.querySelectorAll('main b').length"), 0)
+            state = "return document.querySelector('tbody td').getBoundingClientRect().right"
+            self.assertLess(self.browser.execute_script(state), width, "a long name leaves room for the state")
             self.is_accessible(f"the table at {width}")
 
     def test_the_server_filters_and_pages(self):

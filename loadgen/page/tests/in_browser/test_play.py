@@ -257,7 +257,12 @@ class Play(PageTest):
         phase = self.fact("phase").replace(",", "")
         titles = [it.text for it in xml.fromstring(self.saved(phase)).iter(f"{SVG}title")]
         self.assertEqual(len([it for it in titles if it.startswith("process ") and "has decided and left" in it]), 1024)
-        self.is_within_its_width()
+        self.assertIn("1,024 processes in 32 groups (warps) of 32; a read returns up to 32 entries.", self.text(".title .note"))
+        for width in [390, 768, 1440]:
+            self.width(width)
+            self.is_within_its_width()
+            cut = "return [...document.querySelectorAll('.facts dd')].filter((it) => it.scrollWidth > it.clientWidth).map((it) => it.textContent)"
+            self.assertEqual(self.browser.execute_script(cut), [], f"facts at {width}")
 
     def test_the_table_says_what_the_picture_shows(self):
         self.open_preset("at-the-bound")

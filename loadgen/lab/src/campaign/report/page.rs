@@ -220,7 +220,7 @@ fn words_used() -> Markup {
             h2 { "Words" }
             dl {
                 dt { i { "n" } } dd { "processes" }
-                dt { i { "p" } } dd { "processes in a warp; " i { "W" } " = \u{2308}" i { "n/p" } "\u{2309} warps" }
+                dt { i { "p" } } dd { "processes in a warp, a group that takes its turns together; " i { "W" } " = \u{2308}" i { "n/p" } "\u{2309} warps" }
                 dt { i { "r" } }
                 dd { "entries that one read returns; " i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads" }
                 dt { i { "f" } } dd { "Byzantine processes, and correct ones that missed their first phase" }

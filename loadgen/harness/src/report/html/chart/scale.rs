@@ -53,9 +53,13 @@ impl Scale {
 
     /// At most about so many ticks, at whole numbers.
     pub fn whole_ticks(&self, most: usize) -> Vec<Tick> {
+        self.whole_ticks_as(most, |number| number.to_string())
+    }
+
+    /// The same with other texts.
+    pub fn whole_ticks_as(&self, most: usize, label: impl Fn(f64) -> String) -> Vec<Tick> {
         let numbers = if self.logarithmic { self.factors(most) } else { self.steps(most) };
-        let tick = |number: f64| Tick { at: self.at(number), label: format!("{number}") };
-        numbers.into_iter().map(tick).collect()
+        numbers.into_iter().map(|number| Tick { at: self.at(number), label: label(number) }).collect()
     }
 
     /// At 0, 25, 50, 75 and 100 %, of a scale from 0 to 1.
