@@ -228,7 +228,9 @@ fn without_any_correct_process_nothing_is_waited_for() {
 fn endless_patience_with_a_silent_process_still_ends_the_run() {
     let plan = plan_with(1, 1, &["a", "!silent"], 0, |spec| spec.patience = Patience::Endless);
     let outcome = run_and_replay(&plan);
-    assert!(matches!(&outcome.reports[0].ended, ProcessEnd::Failed(why) if why.contains("stopped before it decided")));
+    assert!(
+        matches!(&outcome.reports[0].ended, ProcessEnd::Failed(why) if why.contains("stopped before it decided"))
+    );
 }
 
 #[test]
