@@ -17,7 +17,6 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
@@ -33,6 +32,7 @@ use self::call::{Call, CallFuture, Ending, Refusal};
 use crate::auth::{Authenticator, Identity, Principal, Rights, VerifiedToken, audit};
 use crate::gate::Gates;
 use crate::limits::Limits;
+use crate::poll_clock;
 use crate::quota::{Account, ChargedVerification, Counter, Method, NoPermit, Permit, Principals, Quota};
 use crate::transport::{
     BodyState, Connection, LimitedBody, PREFIX, RequestLimits, ResponseHold, refuse_malformed_timeout,
@@ -342,7 +342,7 @@ where
                 let call_gates = gates.of_call();
                 let body = LimitedBody::new(body, request.clone(), limits, account.clone(), gates);
                 let principals = policy.principals.clone();
-                let ending = Ending { method, principals, begun: Some(Instant::now()) };
+                let ending = Ending { method, principals, begun: Some(poll_clock::now()) };
                 let connection = parts.extensions.get::<Connection>().cloned();
                 let call = Some(Call {
                     ending,

@@ -40,6 +40,7 @@ mod logging;
 mod memory;
 mod metrics;
 mod open_files;
+mod poll_clock;
 mod quota;
 mod readiness;
 mod service;

@@ -28,6 +28,7 @@ use super::shard::ShardContext;
 use super::waiters::{CompletedAccess, Waiter};
 use crate::commit_log::{LogIndex, Step, Submission};
 use crate::gate::Uncommitted;
+use crate::poll_clock;
 use crate::quota::{Account, LogBytes, OffenceSink};
 
 /// One instance. See the module.
@@ -122,7 +123,7 @@ impl Instance {
     pub(crate) fn call(&self, access: Access) -> UnaryAccess {
         let (process, number) = (access.process, access.number);
         let inner = &mut *self.lock();
-        let outcome = self.step(inner, Instant::now(), |live, effects| {
+        let outcome = self.step(inner, poll_clock::now(), |live, effects| {
             let (submitted, answered) = live.access(access, effects)?;
             let repeated = submitted == Submitted::Repeated;
             // The answer may be among the events of this step already, which are told after this.
@@ -302,7 +303,7 @@ impl Instance {
         input: impl FnOnce(&mut Live, &mut Effects) -> Result<T, RpcRefusal>,
     ) -> Uncommitted<Result<T, RpcRefusal>> {
         let inner = &mut *self.lock();
-        let outcome = self.step(inner, Instant::now(), input);
+        let outcome = self.step(inner, poll_clock::now(), input);
         inner.outcome(outcome)
     }
 

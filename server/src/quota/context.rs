@@ -16,6 +16,7 @@ use super::resources::{BUFFERS, Buffer, QUOTAS, Quota};
 use super::share::{Share, Threshold};
 use crate::config::Admission;
 use crate::limits::Limits;
+use crate::poll_clock;
 
 /// See the module.
 #[derive(Debug)]
@@ -111,9 +112,9 @@ impl AccountContext {
         }
     }
 
-    /// Nanoseconds since the server started.
+    /// Nanoseconds since the server started, until the poll under way began.
     pub(super) fn now(&self) -> u64 {
-        self.nanos_at(Instant::now())
+        self.nanos_at(poll_clock::now())
     }
 
     /// The same at another instant.

@@ -31,6 +31,7 @@ use super::streams::StreamEnd;
 use crate::call_layer::Caller;
 use crate::gate::Uncommitted;
 use crate::instances::{Instance, Outbox, Outgoing, Polled, Receiver, SessionSink, Submitted};
+use crate::poll_clock;
 use crate::quota::{Buffer, BufferedBytes, Counter, Permit, Quota};
 use crate::transport::{DecodeFailure, oversized, too_many_unread};
 
@@ -166,7 +167,7 @@ impl AttachStream {
     fn handle_request(&mut self, DecodedRequest(frames): DecodedRequest) -> Result<(), Status> {
         // All frames of a message come at one moment, and are charged at once. A message without frames costs
         // as much as a message with one.
-        let (count, now) = (frames.len(), Instant::now());
+        let (count, now) = (frames.len(), poll_clock::now());
         let granted = self.caller.account.charge_frames(count.max(1), now);
         let limit = self.service.0.limits.frames_per_message.min(MAX_FRAMES - 1);
         if count > limit {

@@ -18,19 +18,20 @@
 //! itself, and a newcomer from elsewhere has its turn in the next round.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::ready;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::Connection;
+use super::connection::{Connection, OpenCall};
 use super::work_time;
+use crate::poll_clock;
 use crate::quota::Rounds;
 
 /// Turns of a pass while nobody else is there.
@@ -212,36 +213,63 @@ impl FairQueue {
     }
 
     /// Runs this future, which works for the client of this connection, in its turns.
-    pub(super) async fn run<F: Future>(self, connection: Connection, future: F) -> F::Output {
-        let mut future = pin!(future);
-        let (mut turn, queue) = (None, &self.0.queue);
-        poll_fn(move |cx| {
-            let began = Instant::now();
-            if turn.is_none() {
-                let account = connection.charged_account();
-                if !account.is_greedy(began) {
-                    queue.other_came();
-                } else if !queue.take() {
-                    turn = Some(queue.wait(connection.rounds(), account.is_far_above_its_share(began)));
-                }
+    pub(super) fn run<F: Future>(self, connection: Connection, future: F) -> InTurns<F> {
+        InTurns { future, connection, queue: self, turn: None, call: None }
+    }
+
+    /// The same of a request that is open until it ends.
+    pub(super) fn run_call<F: Future>(self, connection: Connection, future: F) -> InTurns<F> {
+        let call = Some(connection.open_call());
+        InTurns { call, ..self.run(connection, future) }
+    }
+}
+
+pin_project! {
+    /// A future that works for the client of a connection, in its turns.
+    pub(super) struct InTurns<F> {
+        #[pin]
+        future: F,
+        connection: Connection,
+        queue: FairQueue,
+        turn: Option<oneshot::Receiver<()>>,
+        // Told when it is dropped.
+        call: Option<OpenCall>,
+    }
+}
+
+impl<F: Future> Future for InTurns<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let (began, queue) = (Instant::now(), &this.queue.0.queue);
+        if this.turn.is_none() {
+            let account = this.connection.charged_account();
+            if !account.is_greedy(began) {
+                queue.other_came();
+            } else if !queue.take() {
+                *this.turn =
+                    Some(queue.wait(this.connection.rounds(), account.is_far_above_its_share(began)));
             }
-            if let Some(waiting) = &mut turn {
-                // Without a giver the server ends.
-                let _ = ready!(Pin::new(waiting).poll(cx));
-                turn = None;
-            }
-            let polled = future.as_mut().poll(cx);
-            let ended = Instant::now();
-            let took = work_time::worked(ended.saturating_duration_since(began));
-            connection.charged_account().charge_processor(ended, took);
-            polled
-        })
-        .await
+        }
+        if let Some(waiting) = this.turn {
+            // Without a giver the server ends.
+            let _ = ready!(Pin::new(waiting).poll(cx));
+            *this.turn = None;
+        }
+        let polled = poll_clock::run(began, || this.future.poll(cx));
+        let ended = Instant::now();
+        let took = work_time::worked(ended.saturating_duration_since(began));
+        this.connection.charged_account().charge_processor(ended, took);
+        polled
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+
     use super::super::connection::{Connections, LOCAL};
     use super::*;
     use crate::auth::Principal;
@@ -266,10 +294,10 @@ mod tests {
             polled.lock().unwrap().push(name);
             left -= 1;
             if left == 0 {
-                return std::task::Poll::Ready(());
+                return Poll::Ready(());
             }
             cx.waker().wake_by_ref();
-            std::task::Poll::Pending
+            Poll::Pending
         });
         queue.run(connection, work).await;
     }
@@ -350,8 +378,8 @@ mod tests {
             for _ in 0..IN_A_ROW {
                 let greedy = connection(&principals, "greedy", SECOND);
                 let mut task = pin!(queue.clone().run(greedy, std::future::ready(7)));
-                let first = poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx)));
-                assert_eq!(first.await, std::task::Poll::Ready(7));
+                let first = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx)));
+                assert_eq!(first.await, Poll::Ready(7));
             }
             // The giver looks, and the runtime comes back to it.
             for _ in 0..3 {
@@ -402,7 +430,7 @@ mod tests {
         let modest = connection(&principals, "modest", Duration::from_micros(900));
         let queue = FairQueue::new();
         let mut task = pin!(queue.run(modest, std::future::ready(7)));
-        let first = poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx)));
-        assert_eq!(first.await, std::task::Poll::Ready(7));
+        let first = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx)));
+        assert_eq!(first.await, Poll::Ready(7));
     }
 }

@@ -53,12 +53,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, call: F) {
-        let open = self.0.open_call();
-        let call = self.1.clone().run(self.0.clone(), call);
-        tokio::spawn(async move {
-            call.await;
-            drop(open);
-        });
+        tokio::spawn(self.1.clone().run_call(self.0.clone(), call));
     }
 }
 
