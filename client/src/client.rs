@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{Phase, ProcessId, Value};
-use stickycas_proto::names::InstanceId;
+use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::timeout;
 use tonic::{Response, Status};
@@ -107,9 +107,15 @@ impl Client {
         instance: impl IntoInstance,
         value: impl AsRef<[u8]>,
     ) -> Result<Decision, Error> {
-        let (instance, value) = (instance.into_instance()?, value_of(value)?);
-        let instance = self.find(instance).await?;
-        let played = self.play(instance, ProcessSpec::correct(value), std::future::pending()).await;
+        let (instance, spec) = (instance.into_instance()?, ProcessSpec::correct(value_of(value)?));
+        let (instance, spec) = match instance {
+            InstanceRef::Id(id) => (id, spec),
+            name @ InstanceRef::Name(_) => {
+                let view = self.get(name).await?;
+                (view.instance.id, spec.having_seen(&view))
+            }
+        };
+        let played = self.play(instance, spec, std::future::pending()).await;
         match (played.error, played.report) {
             (Some(error), _) => Err(error),
             (None, Some(report)) => Decision::of(report),

@@ -6,8 +6,9 @@
 //! or after a lost connection a new welcome. It may pass on an answer twice; only the first counts.
 //!
 //! # A new session, and a new life
-//! A player sends one access at a time and relies on F8: the same number and content again is the same
-//! access. So after each welcome it sends again what is not answered, and nothing is executed twice.
+//! A player sends one access at a time, or its first two ([`Player::reading_ahead`]), and relies on F8: the
+//! same number and content again is the same access. So after each welcome it sends again what is not
+//! answered, and nothing is executed twice.
 //!
 //! A restarted client is a new player, which knows only its welcome. The accesses of its earlier life are its
 //! own: it sends those that wait again, and nothing else before it has their answers. Earlier answers are
@@ -22,7 +23,7 @@ use crate::entries::Entries;
 use crate::machine::Welcome;
 use crate::params::Params;
 use crate::process::{Act, Behaviour, ProcessEnd, RawOp, Report, SendTime, View};
-use crate::types::{AccessNumber, Phase, ProcessId, Value};
+use crate::types::{AccessNumber, Phase, Position, ProcessId, Value};
 
 /// After this many refusals in a row a process gives up: it would only go on asking for the same.
 pub const REFUSALS_IN_A_ROW: u64 = 8;
@@ -55,8 +56,10 @@ pub struct Player {
     behaviour: Box<dyn Behaviour>,
     /// The number of its next new access.
     next: AccessNumber,
-    /// Accesses that are not answered, in order; more than one only if they are from an earlier life.
+    /// Accesses that are not answered, in order.
     pending: VecDeque<Pending>,
+    /// Whether a read follows its first access at once.
+    reads_ahead: bool,
     /// The decision, from when it is reached.
     decision: Option<Value>,
     /// Whether the decision has been sent in this session.
@@ -86,6 +89,7 @@ impl Player {
             behaviour,
             next: AccessNumber::FIRST,
             pending: VecDeque::new(),
+            reads_ahead: false,
             decision: None,
             reported: false,
             inherited: false,
@@ -102,8 +106,16 @@ impl Player {
         self.pending.clear();
         self.next = AccessNumber::FIRST;
         self.decision = None;
-        (self.reported, self.inherited, self.welcomed) = (false, false, false);
+        (self.reads_ahead, self.reported, self.inherited, self.welcomed) = (false, false, false, false);
         (self.ended, self.unanswered) = (None, None);
+    }
+
+    /// The same correct process, which sends its first read together with its append if two accesses may wait
+    /// (F7): that read starts at 0, whatever the append is answered (D1). For a driver that performs several
+    /// steps before it waits.
+    #[must_use]
+    pub fn reading_ahead(self) -> Self {
+        Self { reads_ahead: self.view.params.spec().pipeline > 1, ..self }
     }
 
     /// Its view.
@@ -206,13 +218,21 @@ impl Player {
     fn act(&mut self) {
         match self.behaviour.act(&self.view) {
             Act::Access { op, when } => {
-                self.pending.push_back(Pending { number: self.next, op, when, sent: false });
-                self.next = self.next.next();
+                let is_first = self.next == AccessNumber::FIRST;
+                self.push(op, when);
+                if is_first && self.reads_ahead {
+                    self.push(RawOp::Read(Position::new(0)), when);
+                }
             }
             Act::Decide(value) => self.decision = Some(value),
             Act::Silent => self.end(ProcessEnd::NothingToDecide),
             Act::Crash => self.fail("crashed"),
         }
+    }
+
+    fn push(&mut self, op: RawOp, when: SendTime) {
+        self.pending.push_back(Pending { number: self.next, op, when, sent: false });
+        self.next = self.next.next();
     }
 
     /// An access was answered; `entries` are those that a read returned. No phase: it was read outside phases

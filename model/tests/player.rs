@@ -30,13 +30,7 @@ fn correct() -> Player {
 }
 
 fn welcome(next: u64) -> Welcome {
-    Welcome {
-        session: SessionId::FIRST,
-        next: number(next),
-        waiting: Vec::new(),
-        append: None,
-        decided: None,
-    }
+    Welcome { next: number(next), ..Welcome::first() }
 }
 
 fn append(n: u64) -> Step {
@@ -95,6 +89,33 @@ fn after_a_lost_connection_the_same_access_is_sent_again() {
     }
     assert_eq!(player.view().answered, 1);
     assert_eq!(player.next_step(), read(2, 0));
+}
+
+#[test]
+fn the_first_read_may_be_sent_with_the_append() {
+    let ahead = || correct().reading_ahead();
+    let mut player = ahead();
+    player.welcome(&Welcome::first());
+    // Whichever of them arrived, they are the same accesses.
+    for next in 1..=3 {
+        assert_eq!([player.next_step(), player.next_step()], [append(1), read(2, 0)]);
+        assert_eq!(player.next_step(), Step::Wait);
+        player.welcome(&welcome(next));
+    }
+    player.answered(number(1), Phase::new(1), Answer::Append(AppendAnswer::Failed), []);
+    assert_eq!([player.next_step(), player.next_step()], [read(2, 0), Step::Wait]);
+    player.answered(number(2), Phase::new(3), one_of_two(0), [value("b")]);
+    assert_eq!([player.next_step(), player.next_step()], [read(3, 1), Step::Wait]);
+
+    // An access that a second one would exceed the bound with, and those of a new life, stand alone.
+    let params = ParamsSpec { pipeline: 1, ..ParamsSpec::new(2, 1, 1) };
+    let params = Arc::new(Params::try_new(params).unwrap());
+    let mut single = Player::new(ME, params, Box::new(Correct::new(value("mine")))).reading_ahead();
+    single.welcome(&Welcome::first());
+    assert_eq!([single.next_step(), single.next_step()], [append(1), Step::Wait]);
+    let mut later = ahead();
+    later.welcome(&welcome(2));
+    assert_eq!([later.next_step(), later.next_step()], [read(2, 0), Step::Wait]);
 }
 
 #[test]

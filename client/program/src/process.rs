@@ -92,18 +92,18 @@ impl ProcessArgs {
         &self,
         client: &Client,
         judge: Option<&Client>,
-        view: &InstanceView,
+        view: InstanceView,
     ) -> Result<EndedPlay, Error> {
-        let InstanceView { instance, own, .. } = view;
-        let run_seed = instance.parameters.spec().seed.get();
-        let seed = own.as_ref().map_or(run_seed, |own| seed_of(own.process, run_seed));
+        let run_seed = view.instance.parameters.spec().seed.get();
+        let seed = view.own.as_ref().map_or(run_seed, |own| seed_of(own.process, run_seed));
+        let (instance, found) = (view.instance.id, Found::Seen(Box::new(view)));
         // A correct process always waits for an answer, by which it is told. A Byzantine one may not.
         if self.strategy.is_none() && self.attack.is_none() {
-            return self.play(client, judge, instance.id, seed, std::future::pending()).await;
+            return self.play(client, judge, &found, seed, std::future::pending()).await;
         }
         let end = OnceLock::new();
         let stop = async {
-            match client.wait_for_end(instance.id).await {
+            match client.wait_for_end(instance).await {
                 // An attack goes on when its process has left, and comes to its own end.
                 Ok(InstanceEnd::Finished) if self.attack.is_some() => std::future::pending().await,
                 Ok(how) => end.get_or_init(|| how),
@@ -111,7 +111,7 @@ impl ProcessArgs {
                 Err(_) => std::future::pending().await,
             };
         };
-        let ended = self.play(client, judge, instance.id, seed, stop).await?;
+        let ended = self.play(client, judge, &found, seed, stop).await?;
         match end.into_inner() {
             Some(InstanceEnd::Unknown(error)) => return Ok(ended.failed(error)),
             Some(_) => return Ok(ended),
@@ -119,7 +119,7 @@ impl ProcessArgs {
         }
         // One that had fallen silent does not ask why its stream broke.
         if ended.error.is_none() && ended.record.decision.is_none() {
-            let view = client.get(instance.id).await;
+            let view = client.get(instance).await;
             if let Err(error) = view
                 && error.reason() == Some(RefusalReason::InstanceUnknown)
             {
@@ -135,13 +135,17 @@ impl ProcessArgs {
         &self,
         client: &Client,
         judge: Option<&Client>,
-        instance: InstanceId,
+        found: &Found,
         seed: u64,
         stop: impl Future<Output = ()>,
     ) -> Result<EndedPlay, Error> {
-        let (principal, seed) = (client.principal(), self.seed.unwrap_or(seed));
+        let (instance, principal, seed) = (found.id(), client.principal(), self.seed.unwrap_or(seed));
         let (record, played) = match self.part(seed)? {
             Part::Player(spec, strategy) => {
+                let spec = match found {
+                    Found::Id(_) => spec,
+                    Found::Seen(view) => spec.having_seen(view),
+                };
                 let played = client.play(instance, spec, stop).await;
                 (PlayRecord::new(instance, principal, &strategy, &played), played)
             }
@@ -191,6 +195,23 @@ pub(super) async fn report(judge: &Client, instance: InstanceId, ended: &EndedPl
     match judge.report(instance, &report).await {
         Ok(verdict) => tracing::info!(%instance, %verdict, "judged"),
         Err(error) => tracing::warn!("the judge of {instance} was not told: {error}"),
+    }
+}
+
+/// An instance that is to be played in.
+pub(super) enum Found {
+    /// It was given by its id.
+    Id(InstanceId),
+    /// It was looked up by its name.
+    Seen(Box<InstanceView>),
+}
+
+impl Found {
+    pub(super) fn id(&self) -> InstanceId {
+        match self {
+            Self::Id(id) => *id,
+            Self::Seen(view) => view.instance.id,
+        }
     }
 }
 

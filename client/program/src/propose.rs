@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::global_args::GlobalArgs;
 use super::output::{Exit, Failure, Output};
-use super::process::{ProcessArgs, report};
+use super::process::{Found, ProcessArgs, report};
 use super::waiting::{self, NOTICE_AFTER};
 
 /// Between two looks for an instance that does not exist yet.
@@ -78,19 +78,19 @@ impl Propose {
         output: &mut Output<'_>,
     ) -> Result<Exit, Failure> {
         let mut stop = std::pin::pin!(asked_to_stop());
-        let instance = tokio::select! {
+        let found = tokio::select! {
             found = find(client, &self.instance, self.wait_for_instance) => found?,
             () = &mut stop => {
                 return Err(Error::Undecided("stopped before the instance was found".to_owned()).into());
             }
         };
-        let mut stopped = false;
+        let (instance, mut stopped) = (found.id(), false);
         let stopping = async {
             (&mut stop).await;
             stopped = true;
         };
         let ended = tokio::select! {
-            ended = self.process.play(client, judge, instance, 0, stopping) => ended?,
+            ended = self.process.play(client, judge, &found, 0, stopping) => ended?,
             never = waiting::tell(client, instance), if !output.is_json() => match never {},
         };
         // The error says it all for people.
@@ -113,12 +113,16 @@ fn without_end(client: Client) -> Client {
     client.with_retry(policy)
 }
 
-/// The id of the instance; if it is given by name, it may still have to be created.
-async fn find(client: &Client, instance: &str, wait: Duration) -> Result<InstanceId, Error> {
+/// The instance; if it is given by name, it may still have to be created.
+async fn find(client: &Client, instance: &str, wait: Duration) -> Result<Found, Error> {
+    let name = match instance.into_instance()? {
+        InstanceRef::Id(id) => return Ok(Found::Id(id)),
+        name @ InstanceRef::Name(_) => name,
+    };
     let begun = Instant::now();
     let (end, mut is_told) = (begun + wait, false);
     loop {
-        match client.find(instance).await {
+        match client.get(&name).await {
             Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) && Instant::now() < end => {
                 let left = end - Instant::now();
                 if !is_told && begun.elapsed() >= NOTICE_AFTER {
@@ -128,7 +132,7 @@ async fn find(client: &Client, instance: &str, wait: Duration) -> Result<Instanc
                 }
                 tokio::time::sleep(LOOK_FOR.min(left)).await;
             }
-            found => return found,
+            found => return found.map(|view| Found::Seen(Box::new(view))),
         }
     }
 }
@@ -174,7 +178,7 @@ async fn series(
         let view = successor(client, name, last).await?;
         let instance = view.instance.id;
         let ended = tokio::select! {
-            ended = process.play_until_over(client, judge, &view) => ended?,
+            ended = process.play_until_over(client, judge, view) => ended?,
             never = waiting::tell(client, instance), if !output.is_json() => match never {},
         };
         output.result(&ended.record, || ended.text())?;

@@ -1,20 +1,23 @@
 //! Plays one process over the network: the pure [`Player`] of the model, performed on an Attach stream.
 //!
 //! [`play`] is a loop of sessions. A session (file `session.rs`) opens the instance with a hello, performs
-//! what the player asks for and hands it the answers. When the connection breaks, the next session has the
-//! same incarnation, and the player sends again what is not answered, with the same numbers; so nothing is
-//! executed twice (SPEC F8b). In a cluster the next session is opened at another server if the instance has
-//! moved there, with the same incarnation and numbers. An error that no retry helps ends the play at once: an
-//! unknown instance (F11), a newer session of the same process (F8f), a closed instance, a server that tells
-//! less than it has told before (file `knowledge.rs`).
+//! what the player asks for and hands it the answers. A correct process sends its append and its first read
+//! in one message (SPEC F7), and with the hello if it has seen that it has not acted yet. When the connection
+//! breaks, the next session has the same incarnation, and the player sends again what is not answered, with
+//! the same numbers; so nothing is executed twice (SPEC F8b). In a cluster the next session is opened at
+//! another server if the instance has moved there, with the same incarnation and numbers. An error that no
+//! retry helps ends the play at once: an unknown instance (F11), a newer session of the same process (F8f), a
+//! closed instance, a server that tells less than it has told before (file `knowledge.rs`).
 
 mod knowledge;
 mod session;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_model::access::Answer;
 use stickycas_model::byzantine::{Strategy, own_value};
+use stickycas_model::params::Params;
 use stickycas_model::player::Player;
 use stickycas_model::process::{Behaviour, Correct, RawOp, Report};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
@@ -28,6 +31,7 @@ use knowledge::Knowledge;
 use crate::cluster::{Cluster, NextTry, Route};
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::info::InstanceView;
 use crate::retry::{Backoff, RetryPolicy};
 
 /// The patience that a process keeps when it acts at the last moment: its access still has to travel.
@@ -67,9 +71,11 @@ pub struct ProcessSpec {
     /// Its proposal, if the caller gives one.
     proposal: Option<Value>,
     strategy: Option<Strategy>,
-    /// Taken when the first welcome tells the process its number.
+    /// Taken when the process knows its number.
     behaviour: Option<MakeBehaviour>,
     observer: Option<Observer>,
+    /// Its number and the parameters, if it is correct and has not acted yet. Taken by the first session.
+    seen: Option<(ProcessId, Arc<Params>)>,
 }
 
 impl ProcessSpec {
@@ -86,7 +92,7 @@ impl ProcessSpec {
     #[must_use]
     pub fn with(behaviour: impl FnOnce(ProcessId) -> Box<dyn Behaviour> + Send + 'static) -> Self {
         let behaviour: Option<MakeBehaviour> = Some(Box::new(behaviour));
-        Self { is_correct: false, proposal: None, strategy: None, behaviour, observer: None }
+        Self { is_correct: false, proposal: None, strategy: None, behaviour, observer: None, seen: None }
     }
 
     /// A Byzantine process. Where its strategy follows Algorithm 1 for a while, it proposes `proposal`, or
@@ -99,6 +105,15 @@ impl ProcessSpec {
             plays.behaviour(me, &proposal, seed)
         });
         Self { proposal, strategy: Some(strategy), ..process }
+    }
+
+    /// The same process, which has seen its instance so. If it is correct and has not acted yet, its first
+    /// accesses leave together with its hello, which saves a round trip.
+    #[must_use]
+    pub fn having_seen(self, view: &InstanceView) -> Self {
+        let unused = view.own.as_ref().filter(|own| self.is_correct && own.next == AccessNumber::FIRST);
+        let seen = unused.map(|own| (own.process, Arc::new(view.instance.parameters.clone())));
+        Self { seen, ..self }
     }
 
     /// The same process, and this function is given what the server tells it.
@@ -248,7 +263,7 @@ impl Drive {
             }
         }
         Played {
-            report: self.player.as_ref().map(Player::report),
+            report: self.player.as_ref().filter(|_| self.sessions > 0).map(Player::report),
             accesses: self.accesses,
             reconnections: self.sessions.saturating_sub(1),
             error,

@@ -8,7 +8,7 @@ use stickycas_model::machine::Welcome;
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::player::{Player, Step};
 use stickycas_model::process::{RawOp, SendTime};
-use stickycas_model::types::{AccessNumber, Value};
+use stickycas_model::types::{AccessNumber, ProcessId, Value};
 use stickycas_proto::convert::access::{access_frame, decision_frame};
 use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::convert::member_state::WelcomeData;
@@ -30,13 +30,12 @@ const WELCOMED: &str = "a session is open, so there was a welcome";
 const CHANNEL: u32 = 0;
 /// How long the server may take to end a stream on which nothing is under way.
 const LONGEST_END: Duration = Duration::from_secs(1);
-/// The sending half of a stream. Unbounded in type only: a player sends one access and waits for its answer.
-type Outgoing = mpsc::UnboundedSender<v1::AttachRequest>;
 
-/// The state of one open session.
+/// The state of one session.
 struct Session {
-    params: Arc<Params>,
-    outgoing: Outgoing,
+    /// The sending half of its stream; `None` once that is half-closed. Unbounded in type only: a player
+    /// waits for answers.
+    outgoing: Option<mpsc::UnboundedSender<v1::AttachRequest>>,
     /// Accesses sent and not answered, in order.
     unanswered: VecDeque<(AccessNumber, RawOp)>,
     /// The decision sent and not acknowledged.
@@ -55,18 +54,38 @@ impl Drive {
     pub(super) async fn session(&mut self) -> Result<(), Error> {
         self.connection = self.route.connection().await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
+        let mut session = Session::new(outgoing);
+        let instance_id = self.instance.to_string();
+        let hello = v1::Hello { channel: CHANNEL, instance_id, incarnation: self.incarnation };
+        let mut frames = vec![hello.into()];
+        if let Some((me, params)) = self.spec.seen.take() {
+            self.begin(me, params)?;
+            self.player().welcome(&Welcome::first());
+        }
+        // Later ones wait for the welcome, which may tell of a loss.
+        if self.sessions == 0 && self.player.is_some() {
+            self.perform(&mut session, &mut frames);
+        }
+        self.send(&session, frames)?;
         let longest = self.backoff.limit(HELLO_TIMEOUT, self.route.has_others());
         let server = self.connection.config().server().to_owned();
         let is_told = self.backoff.has_noticed();
-        let hello = timeout(longest, self.hello(&outgoing, incoming));
+        let hello = timeout(longest, self.hello(incoming));
         let (mut answers, mut rest, welcomed) =
             noticed(&server, is_told, hello).await.map_err(|_| self.connection.no_answer(NO_ANSWER))??;
-        let mut session = self.welcomed(welcomed, outgoing)?;
+        self.welcomed(welcomed)?;
         loop {
             for frame in rest.drain(..) {
                 self.take(&mut session, frame)?;
             }
-            if self.perform(&mut session)? {
+            let mut frames = Vec::new();
+            let ended = self.perform(&mut session, &mut frames);
+            self.send(&session, frames)?;
+            if self.spec.is_correct && session.deciding.is_some() {
+                // It has nothing more to say: the end of the stream comes with the acknowledgement.
+                session.outgoing = None;
+            }
+            if ended {
                 // A Byzantine process goes as its strategy says.
                 if self.spec.is_correct {
                     session.finish(answers).await;
@@ -80,28 +99,32 @@ impl Drive {
         }
     }
 
-    /// Sends a hello and waits for the welcome; also gives the frames that came behind it.
+    /// Opens the stream, on which the hello waits, and waits for the welcome; also gives the other frames
+    /// that came.
     async fn hello(
         &mut self,
-        outgoing: &Outgoing,
         incoming: mpsc::UnboundedReceiver<v1::AttachRequest>,
     ) -> Result<(Streaming<v1::AttachResponse>, Vec<Frame>, WelcomeData), Error> {
-        let instance_id = self.instance.to_string();
-        let hello = v1::Hello { channel: CHANNEL, instance_id, incarnation: self.incarnation };
-        self.send(outgoing, vec![hello.into()])?;
         let attached = self.connection.list().attach(UnboundedReceiverStream::new(incoming)).await;
         let mut answers = attached.map_err(|status| self.connection.error(&status))?.into_inner();
+        let mut rest = Vec::new();
         loop {
             // Apart, so that nothing of this process is borrowed while it waits: the future stays Send.
             let message = answers.message().await;
             let mut frames = self.frames(message)?.into_iter();
-            match frames.next() {
-                Some(Frame::Welcome(welcome)) => {
-                    return Ok((answers, frames.collect(), WelcomeData::try_from(&*welcome)?));
+            while let Some(frame) = frames.next() {
+                match frame {
+                    Frame::Welcome(welcome) => {
+                        rest.extend(frames);
+                        return Ok((answers, rest, WelcomeData::try_from(&*welcome)?));
+                    }
+                    // Of an access that was sent ahead: a refusal by no instance may come first.
+                    Frame::Refusal(refusal) if refusal.access_number > 0 => {
+                        rest.push(Frame::Refusal(refusal));
+                    }
+                    Frame::Refusal(refusal) => return Err(RpcRefusal::from_frame(&refusal).into()),
+                    _ => return Err(Error::Protocol("a frame before the welcome".to_owned())),
                 }
-                Some(Frame::Refusal(refusal)) => return Err(RpcRefusal::from_frame(&refusal).into()),
-                Some(_) => return Err(Error::Protocol("a frame before the welcome".to_owned())),
-                None => {}
             }
         }
     }
@@ -119,51 +142,49 @@ impl Drive {
     }
 
     /// A session is open: the player begins, or goes on.
-    fn welcomed(&mut self, welcomed: WelcomeData, outgoing: Outgoing) -> Result<Session, Error> {
+    fn welcomed(&mut self, welcomed: WelcomeData) -> Result<(), Error> {
         let WelcomeData { session, own, params } = welcomed;
         self.told(|| Told::Welcome(own.clone()));
         self.knowledge.welcomed(&own)?;
-        let params = Arc::new(params);
-        let player = match &mut self.player {
-            Some(player) if player.view().me == own.process => player,
+        match &self.player {
+            Some(player) if player.view().me == own.process => {}
             Some(_) => return Err(Error::Protocol("the process has become another one".to_owned())),
-            none => {
-                if let Some(proposal) = &self.spec.proposal {
-                    params.value(proposal.as_bytes()).map_err(|error| RpcRefusal::from(&error))?;
-                }
-                if let Some(strategy) = &self.spec.strategy {
-                    let checked = strategy.check_values(own.process, &params);
-                    checked.map_err(|error| Error::InvalidArgument(error.to_string()))?;
-                }
-                self.patience = match params.spec().patience {
-                    Patience::Finite(patience) => Some(patience),
-                    Patience::Endless => None,
-                };
-                let behaviour = self.spec.behaviour.take().expect("it is taken once, with the first welcome");
-                none.insert(Player::new(own.process, params.clone(), behaviour(own.process)))
-            }
-        };
+            None => self.begin(own.process, Arc::new(params))?,
+        }
         let process = own.process;
         let (next, waiting, append, decided) = (own.next, own.waiting, own.append, own.decided);
-        player.welcome(&Welcome { session, next, waiting, append, decided });
+        self.player().welcome(&Welcome { session, next, waiting, append, decided });
         self.sessions += 1;
         self.welcomed_at = Some(Instant::now());
         tracing::debug!(%process, %session, %next, "session open");
-        Ok(Session {
-            params,
-            outgoing,
-            unanswered: VecDeque::new(),
-            deciding: None,
-            held: None,
-            resend: None,
-        })
+        Ok(())
     }
 
-    /// Performs what the player asks for; true once the process has ended.
-    fn perform(&mut self, session: &mut Session) -> Result<bool, Error> {
-        let mut frames = Vec::new();
-        let ended = loop {
+    /// The process knows its number and the parameters.
+    fn begin(&mut self, me: ProcessId, params: Arc<Params>) -> Result<(), Error> {
+        if let Some(proposal) = &self.spec.proposal {
+            params.value(proposal.as_bytes()).map_err(|error| RpcRefusal::from(&error))?;
+        }
+        if let Some(strategy) = &self.spec.strategy {
+            let checked = strategy.check_values(me, &params);
+            checked.map_err(|error| Error::InvalidArgument(error.to_string()))?;
+        }
+        self.patience = match params.spec().patience {
+            Patience::Finite(patience) => Some(patience),
+            Patience::Endless => None,
+        };
+        let behaviour = self.spec.behaviour.take().expect("a process begins once");
+        let player = Player::new(me, params, behaviour(me));
+        self.player = Some(if self.spec.is_correct { player.reading_ahead() } else { player });
+        Ok(())
+    }
+
+    /// Performs what the player asks for, by these frames; true once the process has ended.
+    fn perform(&mut self, session: &mut Session, frames: &mut Vec<v1::ClientFrame>) -> bool {
+        loop {
             match self.player().next_step() {
+                // It may have been sent ahead of the welcome.
+                Step::Access { number, .. } if session.has_sent(number) => {}
                 Step::Access { number, op, when: SendTime::Ready } => {
                     frames.push(self.access(session, number, op));
                 }
@@ -174,16 +195,12 @@ impl Drive {
                     frames.push(decision_frame(CHANNEL, &value));
                     session.deciding = Some(value);
                 }
-                Step::Wait => break false,
+                Step::Wait => return false,
                 // A correct process that has nothing to decide has nothing to wait for either.
-                Step::Stay => break self.spec.is_correct,
-                Step::Leave => break true,
+                Step::Stay => return self.spec.is_correct,
+                Step::Leave => return true,
             }
-        };
-        if !frames.is_empty() {
-            self.send(&session.outgoing, frames)?;
         }
-        Ok(ended)
     }
 
     /// The frame of an access, which counts as sent from now on.
@@ -216,19 +233,24 @@ impl Drive {
         if let Some((_, number, op)) = session.held.take_if(due) {
             frames.push(self.access(session, number, op));
         }
-        self.send(&session.outgoing, frames)
+        self.send(session, frames)
     }
 
-    fn send(&self, outgoing: &Outgoing, frames: Vec<v1::ClientFrame>) -> Result<(), Error> {
-        let sent = outgoing.send(v1::AttachRequest { frames });
-        sent.map_err(|_| self.connection.no_answer("the stream is closed"))
+    /// Sends these frames as one message; no message if there are none.
+    fn send(&self, session: &Session, frames: Vec<v1::ClientFrame>) -> Result<(), Error> {
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let sent = session.outgoing.as_ref().map(|outgoing| outgoing.send(v1::AttachRequest { frames }));
+        sent.and_then(Result::ok).ok_or_else(|| self.connection.no_answer("the stream is closed"))
     }
 
     /// Takes in one frame from the server.
     fn take(&mut self, session: &mut Session, frame: Frame) -> Result<(), Error> {
         match frame {
             Frame::Answer(answer) => {
-                let (number, received) = AnswerData::from_frame(&answer, &session.params)?;
+                let params = &self.player().view().params;
+                let (number, received) = AnswerData::from_frame(&answer, params)?;
                 self.told(|| {
                     let sent = session.unanswered.iter().find(|(unanswered, _)| *unanswered == number);
                     let op = sent.map(|(_, op)| op.clone());
@@ -274,16 +296,20 @@ impl Drive {
             (
                 Some(number),
                 RefusalReason::ValueEmpty | RefusalReason::ValueTooLarge | RefusalReason::Malformed,
-            ) => {
+            ) if !self.spec.is_correct => {
                 session.unanswered.retain(|(unanswered, _)| *unanswered != number);
                 self.player().rejected(number, &refused.message);
                 Ok(())
             }
-            // The accesses behind a refused one are refused too (F8d); all of them will be sent again.
-            (Some(_), RefusalReason::AccessNumberOutOfOrder) if session.resend.is_some() => Ok(()),
             // The next session is at the owner.
             (_, RefusalReason::NotOwner | RefusalReason::OwnerLost) => Err(refused.into()),
-            _ if refused.may_retry => {
+            // The accesses behind a refused one are refused too (F8d); all of them will be sent again.
+            (Some(_), RefusalReason::AccessNumberOutOfOrder | RefusalReason::RateExceeded)
+                if session.resend.is_some() =>
+            {
+                Ok(())
+            }
+            _ if refused.may_retry && session.outgoing.is_some() => {
                 let delay = self.backoff.failed(refused.into())?;
                 session.resend = Some(Instant::now() + delay);
                 Ok(())
@@ -298,6 +324,16 @@ impl Drive {
 }
 
 impl Session {
+    fn new(outgoing: mpsc::UnboundedSender<v1::AttachRequest>) -> Self {
+        let outgoing = Some(outgoing);
+        Self { outgoing, unanswered: VecDeque::new(), deciding: None, held: None, resend: None }
+    }
+
+    /// Whether this access was sent on it and is not answered.
+    fn has_sent(&self, number: AccessNumber) -> bool {
+        self.unanswered.iter().any(|(sent, _)| *sent == number)
+    }
+
     /// Ends the stream in order if nothing is under way on it: half-closed by this side, then ended by the
     /// server, which would count it as abandoned otherwise.
     async fn finish(self, mut answers: Streaming<v1::AttachResponse>) {

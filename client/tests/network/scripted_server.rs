@@ -38,6 +38,8 @@ pub enum Reaction {
     Serve,
     /// It refuses, and names this owner.
     NotOwner(Option<Owner>),
+    /// It refuses so many requests of this kind for their rate, and serves.
+    Busy(&'static str, u32),
     /// It reads the log of the shard: it refuses so often, and serves then.
     Recovering(u32),
     /// It serves, accepts one access, and answers that with OWNER_LOST and this owner.
@@ -64,6 +66,8 @@ struct State {
     usual: Mutex<Option<Reaction>>,
     /// What was asked, in order.
     asked: Mutex<Vec<String>>,
+    /// How many frames each message on Attach had; 0: the client has ended its side of a stream.
+    messages: Mutex<Vec<usize>>,
     /// The pages of List, each of some ids.
     pages: Mutex<Vec<Vec<u128>>>,
     /// The shards that each of them is of, and how many there are; 0: the server does not tell.
@@ -139,6 +143,11 @@ impl Scripted {
         let mut asked = self.state.asked.lock().unwrap().clone();
         asked.retain(|asked| asked != "cluster");
         asked
+    }
+
+    /// How many frames each message on Attach had; 0: the client has ended its side of a stream.
+    pub fn messages(&self) -> Vec<usize> {
+        std::mem::take(&mut self.state.messages.lock().unwrap())
     }
 
     /// How often it was asked this.
@@ -243,6 +252,18 @@ impl State {
         }
     }
 
+    /// Whether it takes a request of this kind on a stream.
+    fn check_rate(&self, instance: &str, kind: &str) -> Result<(), RpcRefusal> {
+        match self.reaction(instance) {
+            Reaction::Busy(busy, times @ 1..) if busy == kind => {
+                let fewer = Reaction::Busy(busy, times - 1);
+                self.reactions.lock().unwrap().insert(instance.to_owned(), fewer);
+                Err(RpcRefusal::new(RefusalReason::RateExceeded, "too fast").with_retry_after(Duration::ZERO))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Takes an access, and says what becomes of its answer.
     fn accept(&self, instance: &str, number: u64, value: Option<Vec<u8>>) -> Result<(), RpcRefusal> {
         self.world.0.lock().unwrap().entry(instance.to_owned()).or_default().entry(number).or_insert(value);
@@ -263,7 +284,8 @@ impl State {
 
     fn welcome(&self, instance: &str) -> v1::Welcome {
         let accepted = self.world.0.lock().unwrap().get(instance).map_or(0, |accesses| accesses.len() as u64);
-        let own = v1::Own { process: 1, next_access_number: accepted + 1, ..v1::Own::default() };
+        let append = (accepted > 0).then(|| v1::FirstAppend { phase: 1, result: Some(appended()) });
+        let own = v1::Own { process: 1, next_access_number: accepted + 1, append, ..v1::Own::default() };
         let parameters = Params::try_new(ParamsSpec::new(1, 1, 1)).unwrap();
         let parameters = v1::Parameters { seed: Some(0), ..v1::Parameters::from(&parameters) };
         v1::Welcome { channel: 0, session: 1, own: Some(own), parameters: Some(parameters) }
@@ -286,7 +308,8 @@ impl State {
                     Some(v1::access::Op::Append(append)) => Some(append.value.to_vec()),
                     _ => None,
                 };
-                if let Err(refusal) = self.accept(instance, number, value) {
+                let taken = self.check_rate(instance, "access");
+                if let Err(refusal) = taken.and_then(|()| self.accept(instance, number, value)) {
                     if refusal.reason == RefusalReason::Internal {
                         return Vec::new();
                     }
@@ -308,7 +331,10 @@ impl State {
             }
             Sent::Decision(_) => {
                 self.note(format!("decision of {instance}"));
-                vec![Frame::Decided(v1::Decided { channel: 0 })]
+                match self.check_rate(instance, "decision") {
+                    Ok(()) => vec![Frame::Decided(v1::Decided { channel: 0 })],
+                    Err(refusal) => vec![Frame::Refusal(Box::new(refusal.to_frame(0, None)))],
+                }
             }
         }
     }
@@ -353,17 +379,31 @@ impl StickyCasService for Service {
         let (state, mut frames) = (self.0.clone(), request.into_inner());
         let (answers, stream) = mpsc::unbounded_channel();
         tokio::spawn(async move {
+            // Empty: no instance is open.
             let mut instance = String::new();
             while let Ok(Some(request)) = frames.message().await {
+                state.messages.lock().unwrap().push(request.frames.len());
                 for frame in request.frames.into_iter().filter_map(|frame| frame.frame) {
-                    if let Sent::Hello(hello) = &frame {
-                        instance.clone_from(&hello.instance_id);
-                    }
-                    let frames = state.frame(&instance, frame);
+                    let frames = match &frame {
+                        Sent::Hello(v1::Hello { instance_id, .. }) => {
+                            let frames = state.frame(instance_id, frame.clone());
+                            if let [v1::server_frame::Frame::Welcome(_)] = frames[..] {
+                                instance.clone_from(instance_id);
+                            }
+                            frames
+                        }
+                        Sent::Access(access) if instance.is_empty() => {
+                            let closed = RpcRefusal::new(RefusalReason::Malformed, "say hello first");
+                            let number = stickycas_client::AccessNumber::new(access.number);
+                            vec![v1::server_frame::Frame::Refusal(Box::new(closed.to_frame(0, number)))]
+                        }
+                        _ => state.frame(&instance, frame),
+                    };
                     let frames = frames.into_iter().map(|frame| v1::ServerFrame { frame: Some(frame) });
                     let _ = answers.send(Ok(v1::AttachResponse { frames: frames.collect() }));
                 }
             }
+            state.messages.lock().unwrap().push(0);
         });
         Ok(Response::new(UnboundedReceiverStream::new(stream)))
     }
@@ -378,11 +418,28 @@ impl InstanceService for Service {
     }
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Answered<v1::GetResponse> {
-        if let Some(v1::get_request::Instance::InstanceId(instance)) = request.into_inner().instance {
-            self.0.note(format!("get {instance}"));
-            self.0.check(&instance)?;
+        match request.into_inner().instance {
+            Some(v1::get_request::Instance::InstanceId(instance)) => {
+                self.0.note(format!("get {instance}"));
+                self.0.check(&instance)?;
+                Err(Status::unimplemented("get"))
+            }
+            // Every name is that of the first instance.
+            _ => {
+                let instance_id = InstanceId::new(1).to_string();
+                let v1::Welcome { own, parameters, .. } = self.0.welcome(&instance_id);
+                let some_time = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+                let instance = Some(v1::Instance {
+                    instance_id,
+                    parameters,
+                    retention: some_time,
+                    idle_lifetime: some_time,
+                    ..v1::Instance::default()
+                });
+                let status = v1::Status { state: v1::State::Gathering.into(), ..v1::Status::default() };
+                Ok(Response::new(v1::GetResponse { instance, status: Some(status), own }))
+            }
         }
-        Err(Status::unimplemented("get"))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Answered<v1::ListResponse> {

@@ -75,3 +75,17 @@ pub struct Welcome {
     /// The decision of the process, if it has decided.
     pub decided: Option<Value>,
 }
+
+impl Welcome {
+    /// The welcome of a process that has done nothing yet.
+    #[must_use]
+    pub const fn first() -> Self {
+        Self {
+            session: SessionId::FIRST,
+            next: AccessNumber::FIRST,
+            waiting: Vec::new(),
+            append: None,
+            decided: None,
+        }
+    }
+}

@@ -14,7 +14,7 @@ use stickycas_model::machine::Welcome;
 use stickycas_model::params::Patience;
 use stickycas_model::player::{Player, Step};
 use stickycas_model::process::RawOp;
-use stickycas_model::types::{AccessNumber, Phase, ProcessId, SessionId};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1::{self, RefusalReason};
 use tokio::time::Instant;
@@ -47,13 +47,7 @@ impl ProcessTask {
         let behaviour =
             drawn.truth.assignment(me).filter(|assignment| assignment.joins())?.behaviour(me, drawn.seed)?;
         let mut player = Player::new(me, Arc::clone(&drawn.params), behaviour);
-        player.welcome(&Welcome {
-            session: SessionId::FIRST,
-            next: AccessNumber::FIRST,
-            waiting: Vec::new(),
-            append: None,
-            decided: None,
-        });
+        player.welcome(&Welcome::first());
         let patience = match drawn.params.spec().patience {
             Patience::Finite(patience) => patience,
             Patience::Endless => Duration::ZERO,
