@@ -238,7 +238,8 @@ class ScriptedServer:
         """A stream, until it ends or the script breaks it."""
 
         async def method(requests: Any, context: Any) -> AsyncIterator[Any]:
-            channels: set[int] = set()
+            # Whether they are open; those that are not were, or were asked for.
+            channels: dict[int, bool] = {}
             try:
                 self.check_caller(context)
                 async for request in requests:
@@ -252,7 +253,7 @@ class ScriptedServer:
 
         return method
 
-    def frame(self, frame: Any, channels: set[int], place: int) -> list[Any]:
+    def frame(self, frame: Any, channels: dict[int, bool], place: int) -> list[Any]:
         """A frame of the client, and the answers to it."""
         kind = frame.WhichOneof("frame")
         if kind is None:
@@ -263,18 +264,20 @@ class ScriptedServer:
         try:
             if kind == "hello":
                 return [self.hello(message, channel, channels, place)]
-            if channel not in channels:
+            if kind == "access" and (refusal := self.sent_ahead(message, channel, channels)):
+                return [refusal]
+            if not channels.get(channel):
                 raise self.fail(f"{kind} on channel {channel}, which no Hello has opened on this stream")
             if kind == "decision":
                 self.decided(message, place)
-                channels.discard(channel)
+                del channels[channel]
                 return [fill(sticky_cas_service_pb2.ServerFrame(), {"decided": {"channel": channel}})]
             step = self.take("access", message, place)
             assert step is not None
             if step.get("accepted"):
                 self.accept(message)
             if replaced := step.get("replaced"):
-                channels.discard(channel)
+                channels[channel] = False
                 self.sessions += 1
                 incarnation = self.incarnation if replaced == "own" else (self.incarnation or 0) ^ 1
                 frame = {"channel": channel, "session": self.sessions, "incarnation": incarnation}
@@ -297,24 +300,38 @@ class ScriptedServer:
             refusal.reason = names.get("REFUSAL_REASON_" + refuses["reason"], 999)
             if refuses["reason"] == "OWNER_LOST":
                 refusal.access_number = 0
-                channels.discard(channel)
+                channels[channel] = False
             return [sticky_cas_service_pb2.ServerFrame(refusal=refusal)]
 
-    def hello(self, hello: Any, channel: int, channels: set[int], place: int) -> Any:
+    def sent_ahead(self, access: Any, channel: int, channels: dict[int, bool]) -> Any:
+        """The refusal of an access that was sent ahead (F7) of what has been refused or replaced before it. None: it was not."""
+        expected, before = self.own.next_access_number, self.steps[self.step - 1] if self.step else {}
+        refusal = sticky_cas_service_pb2.Refusal(channel=channel, access_number=access.number, code=3)
+        if channels.get(channel) is False:
+            refusal.reason = errors_pb2.REFUSAL_REASON_MALFORMED
+        elif channels.get(channel) and "refuses" in before and access.number == expected + 1:
+            refusal.reason = errors_pb2.REFUSAL_REASON_ACCESS_NUMBER_OUT_OF_ORDER
+            refusal.expected_access_number = expected
+        else:
+            return None
+        return sticky_cas_service_pb2.ServerFrame(refusal=refusal)
+
+    def hello(self, hello: Any, channel: int, channels: dict[int, bool], place: int) -> Any:
         """Opens the channel, and tells the state of the process."""
         if hello.instance_id != ID:
             raise self.fail(f"a Hello for another instance: {hello.instance_id!r}")
-        if channel in channels:
+        if channels.get(channel):
             raise self.fail(f"a second Hello on channel {channel}")
         if self.incarnation not in (None, hello.incarnation):
             raise self.fail(
                 f"another incarnation, {hello.incarnation}, in the same life: {self.incarnation} before"
             )
         self.incarnation = hello.incarnation
+        channels[channel] = False
         if step := self.take("hello", hello, place):
             self.react(step)
         self.sessions += 1
-        channels.add(channel)
+        channels[channel] = True
         welcome = sticky_cas_service_pb2.Welcome(
             channel=channel, session=self.sessions, own=self.own, parameters=self.parameters
         )
