@@ -73,6 +73,14 @@ impl Fixture {
         Ok(ids.await?.into())
     }
 
+    /// Creates an instance with this name, of the first principals.
+    pub(crate) async fn create_named(&self, name: &str) -> anyhow::Result<Arc<[String]>> {
+        let create = self.creator.as_ref().context("no creator")?.create_instance();
+        let roster = (0..self.shape.processes as usize).map(principal);
+        let create = create.params(&self.shape.params()?).name(name).roster(roster);
+        Ok(Arc::new([create.send().await?.instance.id.to_string()]))
+    }
+
     /// Judges the observations, by process and then by instance. Those of the floor only have to be equal.
     pub(crate) fn judge(&self, observations: &[Vec<Observation>]) -> anyhow::Result<()> {
         if self.is_real() { judge(self.shape, observations) } else { agree(observations) }

@@ -7,17 +7,21 @@
 //! | `call`, `calls` | the same with unary calls to a service that answers at once |
 //! | `attach` | one instance: hello and append as one message, then the read as another |
 //! | `attach-ahead` | the same, with the read in the first message (F7, D1): it does not depend on the result of the append |
+//! | `propose` | one instance, by its name: the client for Rust, from its look-up to the acknowledged decision |
 //! | `unary` | one instance: an append, then a read |
 //! | `...-durable` | an instance on a server that keeps its log on disk |
 //!
-//! The time runs from the first message to the last decision; `with_create_us` has the creation too. The
-//! first instance of each turn does not count: it opens connections.
+//! The time runs from the first message to the last decision; `with_create_us` has the creation too. Of
+//! `propose` only the decisions are compared, since the client shows no more. The first instance of each turn
+//! does not count: it opens connections.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use stickycas_client::raw::Connection;
+use stickycas_client::{Client, Phase, RetryPolicy, Value};
 
 use crate::fixture::Fixture;
 use crate::results::{Figures, quantile};
@@ -27,7 +31,7 @@ use crate::streams::{AttachStream, append};
 use crate::tasks::in_parallel;
 use crate::wire::attach::{Play, open_all, play_these};
 use crate::wire::unary;
-use crate::workload::{Observation, Shape, proposal};
+use crate::workload::{Observation, Shape, agree, proposal};
 
 /// Instances, or round trips, in one turn.
 const INSTANCES: usize = 300;
@@ -42,6 +46,7 @@ enum Kind {
     Attach {
         ahead: bool,
     },
+    Propose,
     Unary,
 }
 
@@ -51,11 +56,12 @@ struct Measured {
     kind: Kind,
 }
 
-const MEASURED: [Measured; 10] = [
+const MEASURED: [Measured; 11] = [
     Measured { name: "message", kind: Kind::Messages(1) },
     Measured { name: "messages", kind: Kind::Messages(ALL) },
     Measured { name: "attach", kind: Kind::Attach { ahead: false } },
     Measured { name: "attach-ahead", kind: Kind::Attach { ahead: true } },
+    Measured { name: "propose", kind: Kind::Propose },
     Measured { name: "call", kind: Kind::Calls(1) },
     Measured { name: "calls", kind: Kind::Calls(ALL) },
     Measured { name: "unary", kind: Kind::Unary },
@@ -72,7 +78,7 @@ impl Candidate for Measured {
     fn over(&self) -> Vec<String> {
         let floors = match self.kind {
             Kind::Messages(_) | Kind::Calls(_) => [].as_slice(),
-            Kind::Attach { .. } => &["message", "messages"],
+            Kind::Attach { .. } | Kind::Propose => &["message", "messages"],
             Kind::Unary => &["call", "calls"],
         };
         let memory = self.name.strip_suffix("-durable");
@@ -112,13 +118,14 @@ async fn play(
                 last = played.times.last().map_or(last, |(at, _)| last.max(*at));
             }
         }
-        Kind::Calls(_) | Kind::Unary => {
+        Kind::Calls(_) | Kind::Propose | Kind::Unary => {
             let many = if let Kind::Calls(many) = kind { many } else { ALL };
             let (principals, ids) = (fixture.principals.clone(), ids.clone());
             let processes = in_parallel(many, many, move |process| {
                 let (principal, ids) = (principals[process].clone(), ids.clone());
                 async move {
                     let seen = match kind {
+                        Kind::Propose => propose(principal, &name(instance), process, instance).await?,
                         Kind::Unary => unary::propose(&principal, &ids[0], process, instance, None).await?,
                         _ => unary::append(&principal, &ids[0], process, instance).await?,
                     };
@@ -134,18 +141,42 @@ async fn play(
     Ok((seen, last - started))
 }
 
+/// The name of an instance that is proposed to.
+fn name(instance: usize) -> String {
+    format!("instance-{instance}")
+}
+
+/// The client for Rust, which shows the entries of the list and the decision.
+async fn propose(
+    principal: Connection,
+    name: &str,
+    process: usize,
+    instance: usize,
+) -> anyhow::Result<Observation> {
+    let client = Client::on(principal, RetryPolicy::default());
+    let decision = client.propose(name, proposal(process, instance)).await?;
+    let mut observed = Observation::EMPTY;
+    let values = decision.from.iter().map(Value::as_bytes);
+    observed.record_list(decision.phase.map_or(0, Phase::get), values)?;
+    Ok(observed)
+}
+
 /// One turn on a server of its own, or on the floor: this many instances or round trips, after a first one
 /// that does not count.
 async fn turn(kind: Kind, times: usize, launch: &Launch) -> anyhow::Result<Figures> {
     let fixture = match kind {
         Kind::Messages(_) | Kind::Calls(_) => Fixture::floor(Shape::WIRE, 1).await?,
-        Kind::Attach { .. } | Kind::Unary => Fixture::start(launch, Shape::WIRE, 0).await?,
+        Kind::Attach { .. } | Kind::Propose | Kind::Unary => Fixture::start(launch, Shape::WIRE, 0).await?,
     };
     let mut streams = open_all(&fixture.principals).await?;
     let (mut decided, mut with_create, mut all) = (Vec::new(), Vec::new(), vec![Vec::new(); ALL]);
     for instance in 0..=times {
         let started = Instant::now();
-        let ids = if fixture.is_real() { fixture.create(1, 1).await? } else { fixture.ids.clone() };
+        let ids = match kind {
+            Kind::Propose => fixture.create_named(&name(instance)).await?,
+            _ if fixture.is_real() => fixture.create(1, 1).await?,
+            _ => fixture.ids.clone(),
+        };
         let create = started.elapsed();
         let (seen, decide) = play(kind, &fixture, &mut streams, &ids, instance).await?;
         all.iter_mut().zip(seen).for_each(|(all, seen)| all.push(seen));
@@ -160,7 +191,11 @@ async fn turn(kind: Kind, times: usize, launch: &Launch) -> anyhow::Result<Figur
     if !fixture.is_real() {
         return Ok(figures);
     }
-    fixture.judge(&all)?;
+    if kind == Kind::Propose {
+        agree(&all)?
+    } else {
+        fixture.judge(&all)?
+    }
     Ok(figures.maybe("with_create_us", at(&with_create, 0.5)))
 }
 
