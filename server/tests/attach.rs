@@ -34,6 +34,38 @@ async fn a_batch_of_frames_is_handled_in_order() {
 }
 
 #[tokio::test]
+async fn a_welcome_does_not_wait_for_the_answers_of_what_came_with_the_hello() {
+    let server = Server::start().await;
+    let id = fixtures::instance(&server).await;
+    let mut p1 = server.client("p1").await;
+    let mut stream = Stream::new(&mut p1).await;
+    stream.send([hello(0, &id), append(0, 1, PROPOSAL), read(0, 2)]);
+    // Nobody else has joined, so there is no answer.
+    assert_eq!(stream.welcome().await.own.unwrap().next_access_number, 1);
+    fixtures::play(&server, &id, PROPOSAL).await;
+    assert_eq!((stream.answer().await.number, stream.answer().await.number), (1, 2));
+}
+
+#[tokio::test]
+async fn accesses_behind_a_refused_hello_are_refused_without_an_offence() {
+    let server = Server::start().await;
+    let id = fixtures::instance(&server).await;
+    let mut p1 = server.client("p1").await;
+    let mut stream = Stream::new(&mut p1).await;
+    stream.send([hello(0, &"0".repeat(32)), append(0, 1, PROPOSAL), read(0, 2)]);
+    assert_eq!(stream.refusal(Code::NotFound, "INSTANCE_UNKNOWN").await.access_number, 0);
+    for number in [1, 2] {
+        assert_eq!(stream.refusal(Code::InvalidArgument, "MALFORMED").await.access_number, number);
+    }
+    assert!(p1.status(&id).await.offences.is_empty());
+    // Its channel is free.
+    stream.send([hello(0, &id), append(0, 1, PROPOSAL), read(0, 2)]);
+    stream.welcome().await;
+    fixtures::play(&server, &id, PROPOSAL).await;
+    assert_eq!((stream.answer().await.number, stream.answer().await.number), (1, 2));
+}
+
+#[tokio::test]
 async fn pipelined_accesses_execute_in_order_one_per_phase() {
     let server = Server::start().await;
     let id = fixtures::instance(&server).await;
