@@ -192,9 +192,9 @@ async fn turn(kind: Kind, times: usize, launch: &Launch) -> anyhow::Result<Figur
         return Ok(figures);
     }
     if kind == Kind::Propose {
-        agree(&all)?
+        agree(&all)?;
     } else {
-        fixture.judge(&all)?
+        fixture.judge(&all)?;
     }
     Ok(figures.maybe("with_create_us", at(&with_create, 0.5)))
 }
