@@ -8,7 +8,8 @@
 //! # A new session, and a new life
 //! A player sends one access at a time, or its first two ([`Player::reading_ahead`]), and relies on F8: the
 //! same number and content again is the same access. So after each welcome it sends again what is not
-//! answered, and nothing is executed twice.
+//! answered, and nothing is executed twice. It sends one after the other then: an access that was answered in
+//! an earlier session is answered when it comes again, and one behind it that waited perhaps before that.
 //!
 //! A restarted client is a new player, which knows only its welcome. The accesses of its earlier life are its
 //! own: it sends those that wait again, and nothing else before it has their answers. Earlier answers are
@@ -78,6 +79,8 @@ struct Pending {
     when: SendTime,
     /// Whether it was sent in this session.
     sent: bool,
+    /// Whether it was to be sent in an earlier session.
+    again: bool,
 }
 
 impl Player {
@@ -149,6 +152,7 @@ impl Player {
                 op: op.clone().into(),
                 when: SendTime::Ready,
                 sent: false,
+                again: false,
             })
             .collect();
         if let Some(decided) = &welcome.decided {
@@ -162,7 +166,7 @@ impl Player {
     pub fn disconnected(&mut self) {
         self.reported = false;
         for pending in &mut self.pending {
-            pending.sent = false;
+            (pending.sent, pending.again) = (false, true);
             pending.when = SendTime::Ready;
         }
     }
@@ -190,7 +194,10 @@ impl Player {
             Some(ProcessEnd::Decided | ProcessEnd::Failed(_)) => return Step::Leave,
             None => {}
         }
-        if let Some(pending) = self.pending.iter_mut().find(|pending| !pending.sent) {
+        let unsent = self.pending.iter_mut().enumerate().find(|(_, pending)| !pending.sent);
+        if let Some((place, pending)) = unsent
+            && (place == 0 || !pending.again)
+        {
             pending.sent = true;
             return Step::Access { number: pending.number, op: pending.op.clone(), when: pending.when };
         }
@@ -231,7 +238,7 @@ impl Player {
     }
 
     fn push(&mut self, op: RawOp, when: SendTime) {
-        self.pending.push_back(Pending { number: self.next, op, when, sent: false });
+        self.pending.push_back(Pending { number: self.next, op, when, sent: false, again: false });
         self.next = self.next.next();
     }
 

@@ -73,6 +73,10 @@ impl Drive {
         let hello = timeout(longest, self.hello(incoming));
         let (mut answers, mut rest, welcomed) =
             noticed(&server, is_told, hello).await.map_err(|_| self.connection.no_answer(NO_ANSWER))??;
+        if welcomed.own.next > AccessNumber::FIRST {
+            // What was sent ahead may be known: each is asked for again when the one before it is answered.
+            session.unanswered.clear();
+        }
         self.welcomed(welcomed)?;
         loop {
             for frame in rest.drain(..) {

@@ -53,7 +53,8 @@ async fn what_follows_a_refused_hello_is_sent_again_to_the_owner() {
     let (a, b) = (Scripted::start(&world), Scripted::start(&world));
     a.react(ONE, Reaction::NotOwner(b.owner(7)));
     assert_eq!(client_of(&[&a, &b], FOR_EVER).propose("demo", "x").await.unwrap().value, value("x"));
-    assert_eq!((a.messages().first(), b.messages()), (Some(&3), vec![3, 1, 0]));
+    // It does not rely on that nothing happened: one after the other.
+    assert_eq!((a.messages().first(), b.messages()), (Some(&3), vec![2, 1, 1, 0]));
     for server in [&a, &b] {
         assert!(server.times_asked("access") <= 2, "{:?}", server.asked());
     }
