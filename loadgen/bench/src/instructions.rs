@@ -47,7 +47,7 @@ const AGAIN: u32 = 2;
 /// How far counts may be above their budgets; with a log, the load of the machine decides which steps are
 /// committed together, and so how many commits there are.
 const INSTRUCTIONS: f64 = 0.02;
-const WITH_LOG: f64 = 0.25;
+const WITH_LOG: f64 = 0.05;
 const SYSTEM_CALLS: f64 = 0.5;
 /// The clock of the server, below `/usr/lib/ARCHITECTURE`.
 const FAKETIME: &str = "faketime/libfaketimeMT.so.1";

@@ -425,6 +425,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_poll_has_one_time() {
+        let connection = connection(&Principals::new(&Limits::default()), "modest", Duration::ZERO);
+        let times = FairQueue::new().run(connection, async {
+            let first = poll_clock::now();
+            std::thread::sleep(Duration::from_millis(1));
+            (first, poll_clock::now())
+        });
+        let (first, later) = times.await;
+        assert_eq!(first, later);
+        assert_ne!(poll_clock::now(), later, "behind it time goes on");
+    }
+
+    #[tokio::test]
     async fn whoever_is_within_its_share_waits_for_no_turn() {
         let principals = Principals::new(&Limits::default());
         let modest = connection(&principals, "modest", Duration::from_micros(900));
