@@ -1,7 +1,7 @@
 //! The server over a simulated machine: its connections come from any [`Listener`], and its log is kept on
 //! any [`Disk`] or, if it is one of a cluster, in any store in the place of etcd. Everything above is the
 //! real server: accept loop, HTTP/2, services, instances, the log with its queue and its group commit, the
-//! engine (redb) and recovery.
+//! engine and recovery.
 //!
 //! All of it runs in the tasks of one runtime. With a runtime of one thread and a paused clock, and with the
 //! operating system's clock and random numbers replaced by the program, a run can be repeated exactly.
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 #[cfg(feature = "cluster")]
 use crate::cluster::{Cluster, ClusterError};
-use crate::commit_log::engine::{Done, Engine, Outcome, RedbEngine, StoreUsage, Visit, WriteBatch};
+use crate::commit_log::engine::{DiskEngine, Done, Engine, Files, Outcome, StoreUsage, Visit, WriteBatch};
 use crate::commit_log::{CommitLog, MemoryLog};
 use crate::instances::{Instances, Part, Recovery, RecoveryError};
 use crate::limits::Limits;
@@ -27,7 +27,13 @@ use crate::transport::Listener;
 use crate::{Config, EngineError, ServeError, ServerParts, Stopped, serve_in};
 
 /// A disk with the log of a server. Clones are the same disk.
-pub trait Disk: StorageBackend + Clone {
+pub trait Disk: Clone + Send + Sync + 'static {
+    /// One of its files.
+    type File: StorageBackend;
+
+    /// The file of the checkpoints, and that of the tail.
+    fn files(&self) -> [Self::File; 2];
+
     /// The log was opened, or made if there was none.
     fn opened(&self) {}
 
@@ -51,8 +57,8 @@ pub async fn serve<L: Listener>(
     let storage = match disk {
         None => Storage::new(&config)?,
         Some(disk) => {
-            let engine =
-                DiskEngine::open(disk).map_err(|error| StorageError::from(RecoveryError::Engine(error)))?;
+            let engine = SimulatedEngine::open(disk)
+                .map_err(|error| StorageError::from(RecoveryError::Engine(error)))?;
             Storage::durable(Arc::new(engine), None, &config.limits)?
         }
     };
@@ -96,7 +102,7 @@ pub struct RecoveredInstance {
 /// # Errors
 /// If the log cannot be read, or is damaged.
 pub fn recover(disk: impl Disk) -> Result<Vec<RecoveredInstance>, RecoveryError> {
-    let engine = DiskEngine::open(disk).map_err(RecoveryError::Engine)?;
+    let engine = SimulatedEngine::open(disk).map_err(RecoveryError::Engine)?;
     let memory: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
     let limits = Limits { events: usize::MAX / 2, event_bytes: usize::MAX, ..Limits::default() };
     let instances = Instances::with(limits, &memory, KnownPrincipals::default());
@@ -109,29 +115,33 @@ pub fn recover(disk: impl Disk) -> Result<Vec<RecoveredInstance>, RecoveryError>
     Ok(recovered.collect())
 }
 
-/// redb on a disk. A commit is written at once, and told when the disk says so.
-struct DiskEngine<D> {
-    redb: RedbEngine,
+/// Bytes of a slot of the tail: so few that batches are divided, and slots are used again.
+const SLOT_BYTES: usize = 16 * 1024;
+
+/// The engine on a disk. A commit is written at once, and told when the disk says so.
+struct SimulatedEngine<D> {
+    engine: DiskEngine,
     disk: D,
 }
 
-impl<D: Disk> DiskEngine<D> {
+impl<D: Disk> SimulatedEngine<D> {
     fn open(disk: D) -> Result<Self, EngineError> {
-        let redb = RedbEngine::with_backend(disk.clone())?;
+        let [database, tail] = disk.files();
+        let engine = DiskEngine::on(Files { database, tail }, SLOT_BYTES)?;
         disk.opened();
-        Ok(Self { redb, disk })
+        Ok(Self { engine, disk })
     }
 }
 
-impl<D> fmt::Debug for DiskEngine<D> {
+impl<D> fmt::Debug for SimulatedEngine<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DiskEngine").finish_non_exhaustive()
+        f.debug_struct("SimulatedEngine").finish_non_exhaustive()
     }
 }
 
-impl<D: Disk> Engine for DiskEngine<D> {
+impl<D: Disk> Engine for SimulatedEngine<D> {
     fn depth(&self) -> usize {
-        self.redb.depth()
+        self.engine.depth()
     }
 
     fn blocks(&self) -> bool {
@@ -147,18 +157,18 @@ impl<D: Disk> Engine for DiskEngine<D> {
                 }
             });
         });
-        self.redb.write(batch, done);
+        self.engine.write(batch, done);
     }
 
     fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {
-        self.redb.read(visit)
+        self.engine.read(visit)
     }
 
     fn identity(&self) -> Result<Vec<u8>, EngineError> {
-        self.redb.identity()
+        self.engine.identity()
     }
 
     fn usage(&self) -> StoreUsage {
-        self.redb.usage()
+        self.engine.usage()
     }
 }

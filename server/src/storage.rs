@@ -120,9 +120,7 @@ impl Durable {
     /// Tells operators how full the disk is.
     fn measure_disk(&self) {
         let Some(dir) = &self.dir else { return };
-        if let Ok(metadata) = dir.log_path().metadata() {
-            self.metrics.bytes_on_disk.store(metadata.len(), Ordering::Relaxed);
-        }
+        self.metrics.bytes_on_disk.store(dir.log_bytes(), Ordering::Relaxed);
         if let Some(free) = dir.free_bytes() {
             self.metrics.free_bytes.store(free, Ordering::Relaxed);
         }
@@ -178,8 +176,7 @@ impl Storage {
         let dir = DataDir::open(path)?;
         dir.check_restored()?;
         if let Some(free) = dir.free_bytes() {
-            let held = dir.log_path().metadata().map_or(0, |log| log.len());
-            warn_of_small_disk(limits.log_bytes as u64, held, free);
+            warn_of_small_disk(limits.log_bytes as u64, dir.log_bytes(), free);
         }
         let durable = Durable::new(Some(dir), limits);
         durable.measure_disk();
@@ -248,7 +245,7 @@ impl Storage {
         // The folder stays locked as long as its log is read, also if nobody waits for that any more.
         let dir = durable.dir.clone();
         let replaying = spawn_blocking(move || {
-            let file_bytes = dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
+            let file_bytes = dir.as_ref().map(|dir| dir.log_bytes());
             Recovery::run(&target, &target.only_shard(), &*engine, file_bytes, Part::ALL)
         });
         replaying.await.map_err(|panic| engine_failed(&panic))?

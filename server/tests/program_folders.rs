@@ -72,7 +72,9 @@ async fn output_by(words: &[&str], arguments: &[&str]) -> (Option<i32>, String) 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     fs::set_permissions(to, fs::Permissions::from_mode(0o700)).unwrap();
-    fs::copy(from.join("log.redb"), to.join("log.redb")).unwrap();
+    for file in ["log.redb", "log.tail"] {
+        fs::copy(from.join(file), to.join(file)).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,6 @@
 
 mod attackers;
 mod cluster;
-mod engine;
 mod etcd;
 mod fixture;
 mod floor;
@@ -51,8 +50,6 @@ enum Command {
     Soak(soak::Options),
     /// Three servers over three etcd, beside one server and the same consensus on bare etcd.
     Cluster(cluster::Options),
-    /// The engine of the log beside alternatives, without a server.
-    Engine(rounds::RoundOptions),
     /// Instructions and system calls of the server for each access, against budgets.
     #[command(mut_arg("rounds", |rounds| rounds.default_value("1")))]
     Instructions(instructions::Options),
@@ -78,7 +75,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Scale(options) => scale::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Cluster(options) => cluster::run(&options),
-        Command::Engine(options) => engine::run(&options),
         Command::Instructions(options) => instructions::run(&options),
         Command::Attack { orders } => attackers::attack(&orders).map(done),
         Command::FloodConnects { address } => attackers::flood(address).map(done),

@@ -82,17 +82,6 @@ fn latency_is_also_given_in_round_trips() {
 }
 
 #[test]
-fn engines_commit_batches_of_the_same_sizes() {
-    let results = results("engine --rounds 1 --scale 0.02");
-    for kib in [1, 16, 128, 1_024] {
-        for name in ["redb-one-phase", "segments"] {
-            let one = row(&results, &format!("{name}/{kib}KiB"));
-            assert!(of(one, &format!("redb/{kib}KiB"), "commits_per_s") > 0.0, "{one}");
-        }
-    }
-}
-
-#[test]
 fn memory_and_starts_are_measured_of_everything_that_a_server_holds() {
     let options = "scale --principals 16 --finished 24 --live 8 --cost 3";
     let results = results(&format!("{options} --start-up 24 --starts 1"));

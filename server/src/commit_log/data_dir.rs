@@ -6,16 +6,18 @@ use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use super::access::{FolderOwner, FolderPrivacy, Rights};
-use super::engine::{EngineError, RedbEngine};
+use super::engine::{DiskEngine, EngineError, Files};
 use stickycas_certificates::private_files::{create_private_file, create_private_folder};
 
-/// The file of the log.
-pub(crate) const LOG: &str = "log.redb";
-/// The file of a log that is being made.
-const NEW_LOG: &str = "log.redb.new";
-/// The file of a log that is being made of a backup: until that has its name, the folder has no log, and gets
-/// none.
-const RESTORED_LOG: &str = "log.redb.restore";
+/// The file of the log's checkpoints.
+const LOG: &str = "log.redb";
+/// The file of its tail.
+const TAIL: &str = "log.tail";
+/// The end of the names of both while a log is being made.
+const NEW: &str = ".new";
+/// The same while it is being made of a backup: until the file of the checkpoints has its name, the folder has no
+/// log, and gets none.
+const RESTORED: &str = ".restore";
 /// The file that is locked while a server uses the folder.
 const LOCK: &str = "lock";
 
@@ -45,7 +47,7 @@ pub enum DataDirError {
     Unreadable { path: PathBuf, error: io::Error },
     /// A backup was to be restored in it.
     #[error(
-        "{path} has no log, and {RESTORED_LOG} in it is what an interrupted restore has left: run stickycas-server data restore \
+        "{path} has no log, and {LOG}{RESTORED} in it is what an interrupted restore has left: run stickycas-server data restore \
          again, or remove that file to begin with an empty log"
     )]
     NotRestored { path: PathBuf },
@@ -129,7 +131,7 @@ impl DataDir {
     /// # Errors
     /// If a restore was interrupted in it.
     pub(crate) fn check_restored(&self) -> Result<(), DataDirError> {
-        if exists(&self.path.join(RESTORED_LOG))? && !Self::has_log(&self.path)? {
+        if exists(&self.files(RESTORED).database)? && !Self::has_log(&self.path)? {
             return Err(DataDirError::NotRestored { path: self.path.clone() });
         }
         Ok(())
@@ -140,9 +142,20 @@ impl DataDir {
         &self.path
     }
 
-    /// The file of the log.
+    /// The files of the log, if their names end in this.
+    fn files(&self, end: &str) -> Files<PathBuf> {
+        let [database, tail] = [LOG, TAIL].map(|name| self.path.join(format!("{name}{end}")));
+        Files { database, tail }
+    }
+
+    /// The file of the log for errors and reports.
     pub(crate) fn log_path(&self) -> PathBuf {
         self.path.join(LOG)
+    }
+
+    /// Bytes of its files.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        log_bytes(&self.path)
     }
 
     /// Bytes that are free on its disk for this user; `None` if the system does not say.
@@ -154,17 +167,17 @@ impl DataDir {
     ///
     /// # Errors
     /// If it cannot be opened, is damaged, or has a newer format.
-    pub(crate) fn engine(&self) -> Result<RedbEngine, DataDirError> {
+    pub(crate) fn engine(&self) -> Result<DiskEngine, DataDirError> {
         let path = self.log_path();
         match path.metadata() {
-            Ok(log) => tracing::info!("opening {}, {} bytes", path.display(), log.len()),
+            Ok(_) => tracing::info!("opening {}, {} bytes with its tail", path.display(), self.log_bytes()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.check_restored()?;
                 self.make_log()?;
             }
             Err(error) => return Err(DataDirError::Io { path, error }),
         }
-        let engine = RedbEngine::open(&path);
+        let engine = DiskEngine::open(&self.files(""));
         // The name of a new file is on the disk only when its folder is.
         self.sync()?;
         engine.map_err(|error| DataDirError::Log { path, error })
@@ -174,24 +187,24 @@ impl DataDir {
     ///
     /// # Errors
     /// If it cannot be opened, is damaged, or has a newer format.
-    pub(crate) fn engine_to_read(&self) -> Result<RedbEngine, DataDirError> {
-        let path = self.log_path();
-        RedbEngine::open_to_read(&path).map_err(|error| DataDirError::Log { path, error })
+    pub(crate) fn engine_to_read(&self) -> Result<DiskEngine, DataDirError> {
+        let opened = DiskEngine::open_to_read(&self.files(""));
+        opened.map_err(|error| DataDirError::Log { path: self.log_path(), error })
     }
 
     /// Makes a new log. It has its name when it is complete: a loss of power in between must not leave a file
     /// that is no log.
     fn make_log(&self) -> Result<(), DataDirError> {
-        let made = self.create_log(NEW_LOG)?;
-        self.finish_log(NEW_LOG, made)
+        let made = self.create_log(NEW)?;
+        self.finish_log(NEW, made)
     }
 
     /// A new log, in which a backup is restored. It is the log of the folder after [`Self::finish_restore`].
     ///
     /// # Errors
     /// If it cannot be made.
-    pub(crate) fn begin_restore(&self) -> Result<RedbEngine, DataDirError> {
-        let restored = self.create_log(RESTORED_LOG)?;
+    pub(crate) fn begin_restore(&self) -> Result<DiskEngine, DataDirError> {
+        let restored = self.create_log(RESTORED)?;
         // Without its name on the disk the folder would be an empty one after a loss of power.
         self.sync()?;
         Ok(restored)
@@ -201,8 +214,8 @@ impl DataDir {
     ///
     /// # Errors
     /// If it cannot be closed or get its name.
-    pub(crate) fn finish_restore(&self, restored: RedbEngine) -> Result<(), DataDirError> {
-        self.finish_log(RESTORED_LOG, restored)
+    pub(crate) fn finish_restore(&self, restored: DiskEngine) -> Result<(), DataDirError> {
+        self.finish_log(RESTORED, restored)
     }
 
     /// A restore has failed: removes the files and folders that it has made, and leaves the others.
@@ -211,33 +224,50 @@ impl DataDir {
     /// If it cannot be taken away.
     pub(crate) fn abandon_restore(self) -> io::Result<()> {
         let [made_folder, made_lock] = self.made;
-        remove_if_there(&self.path.join(RESTORED_LOG))?;
+        remove_files(&self.files(RESTORED)).map_err(|(_, error)| error)?;
         if made_lock {
             fs::remove_file(self.path.join(LOCK))?;
         }
         if made_folder { fs::remove_dir(&self.path) } else { Ok(()) }
     }
 
-    fn create_log(&self, name: &str) -> Result<RedbEngine, DataDirError> {
-        let path = self.path.join(name);
-        if let Err(error) = remove_if_there(&path) {
-            return Err(DataDirError::Io { path, error });
-        }
-        RedbEngine::create(&path).map_err(|error| DataDirError::Log { path, error })
+    fn create_log(&self, end: &str) -> Result<DiskEngine, DataDirError> {
+        let files = self.files(end);
+        remove_files(&files).map_err(|(path, error)| DataDirError::Io { path, error })?;
+        DiskEngine::create(&files).map_err(|error| DataDirError::Log { path: files.database, error })
     }
 
-    fn finish_log(&self, name: &str, log: RedbEngine) -> Result<(), DataDirError> {
-        let path = self.path.join(name);
-        log.close().map_err(|error| DataDirError::Log { path: path.clone(), error })?;
-        fs::rename(path, self.log_path())
-            .map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
+    fn finish_log(&self, end: &str, log: DiskEngine) -> Result<(), DataDirError> {
+        let (files, finished) = (self.files(end), self.files(""));
+        log.close().map_err(|error| DataDirError::Log { path: files.database.clone(), error })?;
+        // Without the other file a tail is no log.
+        let renamed = fs::rename(files.tail, finished.tail)
+            .and_then(|()| self.sync_folder())
+            .and_then(|()| fs::rename(files.database, finished.database));
+        renamed.map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
         self.sync()
     }
 
     fn sync(&self) -> Result<(), DataDirError> {
-        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })
+        self.sync_folder().map_err(|error| DataDirError::Io { path: self.path.clone(), error })
     }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+/// Bytes of the files of the log in this folder; those count as none that nobody can look at.
+pub(crate) fn log_bytes(folder: &Path) -> u64 {
+    let bytes = |name| folder.join(name).metadata().map_or(0, |file| file.len());
+    [LOG, TAIL].map(bytes).iter().sum()
+}
+
+/// The error names the file that cannot be removed.
+fn remove_files(files: &Files<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
+    [&files.database, &files.tail]
+        .into_iter()
+        .try_for_each(|path| remove_if_there(path).map_err(|error| (path.clone(), error)))
 }
 
 fn exists(path: &Path) -> Result<bool, DataDirError> {
@@ -402,9 +432,11 @@ mod tests {
         let path = parent.path().join("data");
         let dir = DataDir::open(&path).unwrap();
         // As a loss of power leaves it: with its length, and nothing in it.
-        fs::write(path.join(NEW_LOG), [0; 73_728]).unwrap();
+        let Files { database, tail } = dir.files(NEW);
+        fs::write(&database, [0; 73_728]).unwrap();
+        fs::write(&tail, [0; 10]).unwrap();
         drop(dir.engine().unwrap());
-        assert!(path.join(LOG).is_file() && !path.join(NEW_LOG).exists());
+        assert!(path.join(LOG).is_file() && !database.exists() && !tail.exists());
         drop(dir.engine().unwrap());
     }
 

@@ -12,7 +12,7 @@ mod queue;
 mod writer;
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,15 +34,15 @@ use crate::quota::LogBytes;
 pub(crate) use queue::Dirty;
 
 use queue::{Queue, Resolving, effect_bytes};
-use writer::{ResolvedBatch, Shared, Writer, resolve_batches};
+use writer::{ResolvedBatch, Shared, Writer, gather, resolve_batches};
 
 /// See the module.
 pub(crate) struct DurableLog {
     shared: Arc<Shared>,
     writer: Mutex<Option<Writer>>,
     resolved: Mutex<Option<mpsc::UnboundedReceiver<ResolvedBatch>>>,
-    /// Tells the time.
-    time_writer: Mutex<Option<AbortOnDropHandle<()>>>,
+    /// Tell the time, and have batches gather.
+    tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
 impl fmt::Debug for DurableLog {
@@ -74,6 +74,8 @@ impl DurableLog {
             failure: OnceLock::new(),
             failed: Notify::new(),
             state,
+            may_gather: Notify::new(),
+            gathers: AtomicBool::new(false),
             served_before: OnceLock::new(),
             serves_since: OnceLock::new(),
             written_nanos: AtomicU64::new(0),
@@ -93,7 +95,7 @@ impl DurableLog {
             }));
         }
         let resolved = Mutex::new(Some(receiver));
-        Self { shared, writer: Mutex::default(), resolved, time_writer: Mutex::default() }
+        Self { shared, writer: Mutex::default(), resolved, tasks: Mutex::default() }
     }
 
     /// Writes to this engine from now on. Called once; the log is to [begin](Self::begin) when the engine has
@@ -119,16 +121,17 @@ impl DurableLog {
     pub(crate) async fn restart(&self) {
         let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
         self.shared.queue().forming.push(&restart);
-        self.shared.work.notify_one();
+        self.shared.wake_writer();
         self.committed().await;
     }
 
     /// The instances are served from now on: their time goes on (F3).
     pub(crate) fn serve(&self) {
         let _ = self.shared.serves_since.set(self.shared.state.clock().now());
-        let time_writer =
-            AbortOnDropHandle::new(tokio::spawn(write_served_time_in_time(self.shared.clone())));
-        *self.time_writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(time_writer);
+        let tells_time = tokio::spawn(write_served_time_in_time(self.shared.clone()));
+        let gathers = tokio::spawn(gather(self.shared.clone()));
+        let tasks = [tells_time, gathers].map(AbortOnDropHandle::new);
+        *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = tasks.into();
     }
 
     /// Completes when everything that was written so far is committed, or the log has failed.
@@ -176,8 +179,10 @@ impl DurableLog {
             queue.seal(self.shared.served_nanos());
         }
         drop(queue);
-        if was_empty || is_full {
+        if is_full {
             self.shared.work.notify_one();
+        } else if was_empty {
+            self.shared.wake_writer();
         }
         bytes
     }
@@ -218,7 +223,7 @@ impl DurableLog {
         if self.shared.failure.get().is_none() {
             queue.forming.trim = Some(before);
             drop(queue);
-            self.shared.work.notify_one();
+            self.shared.wake_writer();
         }
     }
 
@@ -243,12 +248,12 @@ impl DurableLog {
         let resolving = Resolving { instances: vec![instance], ..Resolving::default() };
         self.shared.send(resolving, CommitOutcome::Refused(Box::new(why)));
         drop(queue);
-        self.shared.work.notify_one();
+        self.shared.wake_writer();
     }
 
     /// Looks again whether the engine takes a batch: it may take more than before.
     pub(crate) fn wake(&self) {
-        self.shared.work.notify_one();
+        self.shared.wake_writer();
     }
 
     /// Completes with the reason when the log has failed.
@@ -346,8 +351,10 @@ impl CommitLog for DurableLog {
             queue.seal(self.shared.served_nanos());
         }
         drop(queue);
-        if was_empty || is_full {
+        if is_full {
             self.shared.work.notify_one();
+        } else if was_empty {
+            self.shared.wake_writer();
         }
         Submission::Later(log_index)
     }

@@ -37,7 +37,7 @@ use tokio::sync::oneshot;
 use crate::gate::Confirmation;
 use crate::quota::LogBytes;
 
-pub(crate) use data_dir::{DataDir, DataDirError, LOG};
+pub(crate) use data_dir::{DataDir, DataDirError, log_bytes};
 #[cfg(feature = "cluster")]
 pub(crate) use durable::expired;
 pub(crate) use durable::{Dirty, DurableLog};

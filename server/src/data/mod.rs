@@ -259,13 +259,12 @@ async fn dump(
 
 async fn compact(path: &Path) -> anyhow::Result<()> {
     let dir = existing(path, DataDir::open)?;
-    let file = dir.log_path();
-    let before = fs::metadata(&file)?.len();
+    let before = dir.log_bytes();
     offline::write_checkpoints(Arc::new(dir.engine()?)).await?;
     let mut engine = dir.engine()?;
     while engine.compact()? {}
     drop(engine);
-    Ok(say(&format!("{} bytes before, {} now", before, fs::metadata(&file)?.len()))?)
+    Ok(say(&format!("{before} bytes before, {} now", dir.log_bytes()))?)
 }
 
 async fn write_backup(path: &Path, out: &Path) -> anyhow::Result<()> {

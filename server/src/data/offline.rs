@@ -11,7 +11,7 @@ use stickycas_proto::names::InstanceId;
 use tokio::task::spawn_blocking;
 
 use super::NotThere;
-use crate::commit_log::engine::{Engine, EngineError, RedbEngine, StoreUsage};
+use crate::commit_log::engine::{DiskEngine, Engine, EngineError, StoreUsage};
 use crate::instances::{Instance, Instances, Part, Recovered, Recovery};
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -98,7 +98,7 @@ pub(super) async fn dump(
 ///
 /// # Errors
 /// If the log is damaged, or cannot be written.
-pub(super) async fn write_checkpoints(log: Arc<RedbEngine>) -> anyhow::Result<()> {
+pub(super) async fn write_checkpoints(log: Arc<DiskEngine>) -> anyhow::Result<()> {
     let offline = Offline::recover(log, Part::ALL).await?;
     offline.storage.begin(&offline.instances, offline.recovered).await;
     end(&offline.storage, &offline.instances).await
@@ -110,7 +110,7 @@ pub(super) async fn write_checkpoints(log: Arc<RedbEngine>) -> anyhow::Result<()
 ///
 /// # Errors
 /// If the log is damaged, or cannot be written.
-pub(super) async fn close_live(log: Arc<RedbEngine>) -> anyhow::Result<(String, usize)> {
+pub(super) async fn close_live(log: Arc<DiskEngine>) -> anyhow::Result<(String, usize)> {
     let Offline { storage, instances, recovered } = Offline::recover(log, Part::ALL).await?;
     let summary = summary_of(&recovered, recovered.instances);
     storage.begin(&instances, recovered).await;

@@ -14,7 +14,7 @@ use stickycas_proto::v1::event::What;
 
 use super::backup::{self, BackupFile};
 use super::offline;
-use crate::commit_log::engine::{Engine, RedbEngine};
+use crate::commit_log::engine::{DiskEngine, Engine};
 
 fn released() -> Vec<PathBuf> {
     let logs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logs");
@@ -69,7 +69,7 @@ async fn logs_of_released_versions_are_recovered() {
 #[tokio::test]
 async fn logs_of_released_versions_are_restored() {
     for path in released() {
-        let log = Arc::new(RedbEngine::in_memory().unwrap());
+        let log = Arc::new(DiskEngine::in_memory().unwrap());
         log.fill(|visit| backup::read(File::open(&path).unwrap(), visit)).unwrap();
         let (_, closed) = offline::close_live(log.clone()).await.unwrap();
         let usage = log.usage();

@@ -24,8 +24,8 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::backup;
-use crate::commit_log::LOG;
 use crate::commit_log::engine::Engine;
+use crate::commit_log::log_bytes;
 
 /// The name of the socket.
 const SOCKET: &str = "control";
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let (engine, out) = (engine.clone(), ToClient::new(client, folder.join(LOG)));
+        let (engine, out) = (engine.clone(), ToClient::new(client, folder.to_owned()));
         let mut writing =
             spawn_blocking(move || backup::write(&*engine, BufWriter::with_capacity(CHUNK, out)));
         let written = tokio::select! {
@@ -148,7 +148,8 @@ impl Drop for Connection {
 /// Sends what is written to it, as long as the client reads and the log does not grow too much.
 struct ToClient {
     client: UnixStream,
-    log: PathBuf,
+    /// The folder of the log.
+    folder: PathBuf,
     /// Bytes from which on the log is too large.
     most: u64,
     /// Whether a write has failed. The buffer before this writes once more when it is dropped.
@@ -156,9 +157,9 @@ struct ToClient {
 }
 
 impl ToClient {
-    fn new(client: UnixStream, log: PathBuf) -> Self {
-        let bytes = length(&log);
-        Self { client, log, most: bytes + bytes.max(LEAST_GROWTH), given_up: false }
+    fn new(client: UnixStream, folder: PathBuf) -> Self {
+        let bytes = log_bytes(&folder);
+        Self { client, folder, most: bytes + bytes.max(LEAST_GROWTH), given_up: false }
     }
 }
 
@@ -179,7 +180,7 @@ impl Write for ToClient {
 
 impl ToClient {
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if length(&self.log) > self.most {
+        if log_bytes(&self.folder) > self.most {
             let why = "the log has grown too much meanwhile, which it does as long as a backup is written: make the backup again, \
                        and read it faster";
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
@@ -192,11 +193,6 @@ impl ToClient {
             _ => error,
         })
     }
-}
-
-/// Bytes of a file; 0 if nobody can tell.
-fn length(file: &Path) -> u64 {
-    file.metadata().map_or(0, |file| file.len())
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The effects of a step of an instance, kept until the step is committed.
 
+use std::cell::RefCell;
+
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::OutcomeDigest;
 use stickycas_model::types::{ProcessId, SessionId, Time};
@@ -13,6 +15,16 @@ use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::{SessionSink, Sessions};
 use crate::commit_log::LogIndex;
 use crate::gate::{CommitReceiver, Gate};
+
+thread_local! {
+    /// Empty buffers for the events of steps.
+    static SPARE_BUFFERS: RefCell<Vec<Vec<Event>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// As many as the steps of several instances that wait for one commit.
+const MOST_SPARE_BUFFERS: usize = 1_024;
+/// Events for which such a buffer has room, at most.
+const SPARE_EVENTS: usize = 16;
 
 /// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields:
 /// the events are recorded; then everybody is told, in the order of the events; then the sender of the
@@ -57,14 +69,23 @@ pub(super) struct OpeningSession {
 }
 
 impl Effects {
-    /// No effects yet of a step at this time. `events`: an empty buffer.
-    pub(super) fn new(at: Time, events: Vec<Event>) -> Self {
+    /// No effects yet of a step at this time.
+    pub(super) fn new(at: Time) -> Self {
+        let events = SPARE_BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_default();
         Self { at, events, ..Self::default() }
     }
 
-    /// The effects; none are left.
-    pub(super) fn take(&mut self) -> Self {
-        std::mem::replace(self, Self::new(self.at, Vec::new()))
+    /// The events have left.
+    pub(super) fn clear_events(&mut self) {
+        self.events.clear();
+        if self.events.capacity() <= SPARE_EVENTS {
+            let events = std::mem::take(&mut self.events);
+            SPARE_BUFFERS.with_borrow_mut(|spare| {
+                if spare.len() < MOST_SPARE_BUFFERS {
+                    spare.push(events);
+                }
+            });
+        }
     }
 
     /// The events of the step as they will be recorded.

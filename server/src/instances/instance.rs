@@ -340,27 +340,26 @@ impl Instance {
     ) -> T {
         debug_assert!(live.latest <= now, "time never goes back");
         live.latest = now;
-        let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
+        let mut effects = Effects::new(now);
         let outcome = input(live, &mut effects);
-        self.commit(live, &mut effects);
+        self.commit(live, effects);
         live.count_held_phase(&*self.shard.log);
-        live.spare_events = effects.events;
         outcome
     }
 
     /// The one exit of every step: its effects leave when it is committed, behind those of all steps before
     /// it.
-    fn commit(&self, live: &mut Live, effects: &mut Effects) {
+    fn commit(&self, live: &mut Live, mut effects: Effects) {
         effects.opened_phases += live.machine.take_opened_phases();
-        match self.log_step(live, effects) {
-            Submission::Committed if live.uncommitted.is_empty() => self.release(live, effects),
+        match self.log_step(live, &mut effects) {
+            Submission::Committed if live.uncommitted.is_empty() => self.release(live, &mut effects),
             Submission::Committed => {
-                live.uncommitted.push_back(effects.take());
+                live.uncommitted.push_back(effects);
                 self.release_through(live, LogIndex::END);
             }
             Submission::Later(log_index) => {
                 effects.log_index = log_index;
-                live.uncommitted.push_back(effects.take());
+                live.uncommitted.push_back(effects);
             }
         }
     }
@@ -433,7 +432,7 @@ impl Instance {
             live.wake_watchers();
         }
         effects.reply_now();
-        effects.events.clear();
+        effects.clear_events();
     }
 
     /// Tells the events to the clients that they concern.

@@ -213,7 +213,7 @@ impl Inner {
         let waiting = self.gone.as_mut().map(|gone| &mut gone.uncommitted);
         match waiting.filter(|waiting| !waiting.is_empty()) {
             Some(waiting) => {
-                let mut effects = Effects::new(waiting[0].at, Vec::new());
+                let mut effects = Effects::new(waiting[0].at);
                 effects.log_index = waiting[0].log_index;
                 effects.reply(sink, frame);
                 shard.log.hold(effects.log_index, effects.bytes());

@@ -260,7 +260,7 @@ impl Instance {
         match self.append_expiry(now, LogIndex::START) {
             Submission::Committed => self.end(inner, why),
             Submission::Later(log_index) => {
-                let effects = Effects { log_index, ..Effects::new(now, Vec::new()) };
+                let effects = Effects { log_index, ..Effects::new(now) };
                 inner.timer.clear(self.config.id, &self.context().timers);
                 inner.gone = Some(Box::new(Gone { why, uncommitted: vec![effects] }));
             }
@@ -325,12 +325,11 @@ impl Instance {
             self.release_through(live, LogIndex::END);
             live.stopped_until = None;
             let now = live.latest;
-            let mut effects = Effects::new(now, mem::take(&mut live.spare_events));
+            let mut effects = Effects::new(now);
             live.restart(self.config.shared.lifetimes.rejoin, &mut effects);
             live.machine.take_changed();
             live.touched = now;
             self.release_uncounted(live, &mut effects);
-            live.spare_events = effects.events;
         }
     }
 

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use stickycas_model::access::{Access, Answer, Refusal};
-use stickycas_model::history::{Event, Offence};
+use stickycas_model::history::Offence;
 use stickycas_model::machine::{Admission, Machine, Welcome};
 use stickycas_model::types::{ProcessId, SessionId, Time, Value};
 use stickycas_proto::convert::log::{access_to_log, decision_to_log, hello_to_log, offence_to_log};
@@ -58,8 +58,6 @@ pub(super) struct Live {
     pub(super) ended: Option<Time>,
     /// Whether it was archived before: then it is archived again when no call has come for a while.
     pub(super) was_archived: bool,
-    /// The buffer of the next step's events.
-    pub(super) spare_events: Vec<Event>,
 }
 
 /// An access that was not refused.
@@ -115,7 +113,6 @@ impl Live {
             held_phase: None,
             ended: Some(ended),
             was_archived: true,
-            spare_events: Vec::new(),
         }
     }
 

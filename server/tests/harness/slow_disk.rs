@@ -13,7 +13,7 @@ use super::with_timeout;
 /// See the module. Clones are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct SlowDisk {
-    pages: Arc<InMemoryBackend>,
+    files: [SharedFile; 2],
     tells: watch::Sender<bool>,
     /// Commits that are written and not told.
     waiting: Arc<AtomicUsize>,
@@ -23,7 +23,8 @@ impl SlowDisk {
     /// A disk that tells every commit at once, or none.
     pub(crate) fn new(tells: bool) -> Self {
         let (tells, waiting) = (watch::channel(tells).0, Arc::default());
-        Self { pages: Arc::new(InMemoryBackend::new()), tells, waiting }
+        let files = [(); 2].map(|()| SharedFile(Arc::new(InMemoryBackend::new())));
+        Self { files, tells, waiting }
     }
 
     /// Tells the commits that wait and all later ones; or no more.
@@ -52,6 +53,12 @@ impl Drop for SlowDisk {
 }
 
 impl Disk for SlowDisk {
+    type File = SharedFile;
+
+    fn files(&self) -> [SharedFile; 2] {
+        self.files.clone()
+    }
+
     async fn tell(&self, _: bool) -> bool {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let told = self.tells.subscribe().wait_for(|tells| *tells).await.is_ok();
@@ -60,24 +67,28 @@ impl Disk for SlowDisk {
     }
 }
 
-impl StorageBackend for SlowDisk {
+/// A file whose clones are the same file.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedFile(Arc<InMemoryBackend>);
+
+impl StorageBackend for SharedFile {
     fn len(&self) -> io::Result<u64> {
-        self.pages.len()
+        self.0.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.pages.read(offset, out)
+        self.0.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.pages.set_len(len)
+        self.0.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.pages.sync_data()
+        self.0.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.pages.write(offset, data)
+        self.0.write(offset, data)
     }
 }

@@ -91,9 +91,11 @@ const FAILING: Allowed = Allowed { report: true, older: false, panic: false };
 /// redb has verified the page when it was opened, and trusts it.
 const MISREAD: Allowed = Allowed { report: true, older: true, panic: true };
 
-/// The byte of the database's header that names the commit that counts. No checksum covers it: one of its
+/// The number of the file of the tail.
+const TAIL: usize = 1;
+/// The file and the byte of the database's header that names the commit that counts. No checksum covers it: one of its
 /// bits makes a commit happen, so a flip looks like a crash right before it.
-const COMMIT_BYTE: usize = 9;
+const COMMIT_BYTE: (usize, usize) = (0, 9);
 /// Of up to so many changes every subset is tried.
 const EVERY_SUBSET: usize = 5;
 
@@ -228,15 +230,18 @@ impl CrashPoints {
     fn damage(&mut self, use_number: u64, tape: &Tape) {
         let position = tape.len();
         let content = tape.whole_at(position);
-        let used: Vec<usize> = (0..content.len()).filter(|at| content[*at] != 0).collect();
-        for _ in 0..self.count(content.len() / 1_024).div_ceil(4) {
+        let bytes = |file: usize| (0..content[file].len()).map(move |at| (file, at));
+        let used: Vec<_> = bytes(0).chain(bytes(1)).filter(|(file, at)| content[*file][*at] != 0).collect();
+        for _ in 0..self.count(used.len() / 1_024).div_ceil(4) {
             let mut flipped = content.clone();
-            let at = used[self.random.index(used.len())];
-            flipped[at] ^= 1 << self.random.below(8);
+            let (file, at) = used[self.random.index(used.len())];
+            flipped[file][at] ^= 1 << self.random.below(8);
             self.counted.flipped += 1;
-            let allowed = Allowed { report: true, older: at == COMMIT_BYTE, panic: false };
-            self.check(&Disk::of(flipped), (use_number, position), allowed, &|| {
-                format!("byte {at} has changed")
+            let allowed = Allowed { report: true, older: (file, at) == COMMIT_BYTE, panic: false };
+            // The last batch of the tail looks as if it was torn.
+            let least = if file == TAIL { tape.last_sync(TAIL) } else { position };
+            self.check(&Disk::of(flipped), (use_number, least), allowed, &|| {
+                format!("byte {at} of file {file} has changed")
             });
             let (fault, allowed) = match self.random.below(3) {
                 0 => (Fault::ReadFails, FAILING),

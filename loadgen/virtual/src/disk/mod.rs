@@ -22,7 +22,7 @@ use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::{self, StorageBackend};
 use tokio::time::sleep;
 
-use self::tape::Change;
+use self::tape::{Change, Content, What};
 
 pub(crate) use self::crash_points::{Counted, CrashPoints, Extent};
 pub(crate) use self::tape::{Kept, Tape};
@@ -35,7 +35,7 @@ pub(crate) struct Disk(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     /// The content that reads see, with every change, durable or not.
-    content: Vec<u8>,
+    content: Content,
     /// Since it came into use.
     tape: Tape,
     /// The number of its uses so far.
@@ -96,6 +96,13 @@ pub(crate) enum Loss {
 /// The duration of the commit of the next batch.
 pub(crate) type CommitLatency = Arc<dyn Fn() -> Duration + Send + Sync>;
 
+/// One of its files, as one server uses it.
+#[derive(Debug)]
+pub(crate) struct FileUse {
+    disk: DiskUse,
+    file: usize,
+}
+
 /// The disk as one server uses it. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct DiskUse {
@@ -148,7 +155,7 @@ impl Fault {
 
 impl Disk {
     /// A disk that holds this.
-    pub(crate) fn of(content: Vec<u8>) -> Self {
+    fn of(content: Content) -> Self {
         let disk = Self::default();
         disk.state().content = content;
         disk
@@ -163,7 +170,7 @@ impl Disk {
         let state = &mut *self.state();
         *state = State {
             tape: Tape::new(state.content.clone()),
-            is_made: state.content.is_empty(),
+            is_made: state.content.iter().all(Vec::is_empty),
             content: std::mem::take(&mut state.content),
             uses: state.uses + 1,
             in_use: true,
@@ -215,7 +222,7 @@ impl Disk {
         }
         let tape = std::mem::take(&mut state.tape);
         if state.is_made {
-            state.content.clear();
+            state.content = Content::default();
             return None;
         }
         state.content = tape.draw_end(loss, state.told, random);
@@ -225,13 +232,13 @@ impl Disk {
 
 impl Tape {
     /// The content of a disk that stops somewhere behind this place.
-    fn draw_end(&self, loss: Loss, told: usize, random: &mut SplitMix64) -> Vec<u8> {
+    fn draw_end(&self, loss: Loss, told: usize, random: &mut SplitMix64) -> Content {
         let position = told + random.index(self.len() + 1 - told);
         match loss {
             Loss::Process => self.whole_at(position),
             Loss::Power => {
                 let stopped = self.until(position);
-                let (mut image, last) = (Vec::new(), stopped.count_losses() - 1);
+                let (mut image, last) = (Content::default(), stopped.count_losses() - 1);
                 stopped.power_losses(
                     |number| number == last,
                     |loss| {
@@ -264,7 +271,7 @@ impl State {
 
     fn change(&mut self, change: Change) -> io::Result<()> {
         self.after_failure += u64::from(self.failed.is_some());
-        let grows = change.end() > self.content.len();
+        let grows = change.end() > self.content[change.file].len();
         let fault = if grows { self.fault(Operation::Grow) } else { None };
         let most = match fault.or_else(|| self.fault(Operation::Write)) {
             None => {
@@ -298,15 +305,15 @@ fn index(position: u64) -> usize {
     usize::try_from(position).expect("the disk is small")
 }
 
-impl StorageBackend for DiskUse {
+impl StorageBackend for FileUse {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.state()?.content.len() as u64)
+        Ok(self.disk.state()?.content[self.file].len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let mut state = self.state()?;
+        let mut state = self.disk.state()?;
         let (start, end) = (index(offset), index(offset) + out.len());
-        let Some(found) = state.content.get(start..end) else {
+        let Some(found) = state.content[self.file].get(start..end) else {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is behind the end"));
         };
         out.copy_from_slice(found);
@@ -326,27 +333,36 @@ impl StorageBackend for DiskUse {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.state()?.change(Change::SetLen(index(len)))
+        self.disk.state()?.change(Change { file: self.file, what: What::SetLen(index(len)) })
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.state()?;
+        let mut state = self.disk.state()?;
         state.after_failure += u64::from(state.failed.is_some());
         match state.fault(Operation::Sync) {
             Some(fault) => Err(fault.error()),
             None => {
-                state.tape.sync();
+                state.tape.sync(self.file);
                 Ok(())
             }
         }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.state()?.change(Change::Write { offset: index(offset), data: data.into() })
+        self.disk.state()?.change(Change {
+            file: self.file,
+            what: What::Write { offset: index(offset), data: data.into() },
+        })
     }
 }
 
 impl simulation::Disk for DiskUse {
+    type File = FileUse;
+
+    fn files(&self) -> [FileUse; 2] {
+        [0, 1].map(|file| FileUse { disk: self.clone(), file })
+    }
+
     fn opened(&self) {
         let Ok(mut state) = self.state() else { return };
         if std::mem::take(&mut state.is_made) {

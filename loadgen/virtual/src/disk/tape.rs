@@ -1,6 +1,6 @@
 //! Everything that was done to a disk, and so the contents that it may have after a loss of power.
 //!
-//! A disk may do what no sync has made durable in any order, in part, or not at all. So a loss of power
+//! A disk may do what no sync of the file has made durable in any order, in part, or not at all. So a loss of power
 //! between two syncs leaves any subset of the changes in between. Those before an earlier moment are a subset
 //! of those before the next sync, and the facts that clients were told only grow: it is enough to lose power
 //! right before each sync, and at the end.
@@ -14,10 +14,13 @@ use stickycas_model::random::SplitMix64;
 /// Bytes that a disk writes as a whole.
 const SECTOR: usize = 512;
 
+/// The content of each file of a disk.
+pub(super) type Content = [Vec<u8>; 2];
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tape {
-    start: Vec<u8>,
+    start: Content,
     operations: Vec<Operation>,
     /// The place from which on power may be lost: a log that is made is there as a whole or not at all.
     from: usize,
@@ -27,12 +30,21 @@ pub(crate) struct Tape {
 enum Operation {
     /// A change, and the most of it that may be on the disk: less than all if the write failed.
     Change(Change, Kept),
-    Sync,
+    /// Of the file with this number.
+    Sync(usize),
 }
 
 /// One change of a disk.
 #[derive(Clone)]
-pub(super) enum Change {
+pub(super) struct Change {
+    /// The number of the file.
+    pub(super) file: usize,
+    pub(super) what: What,
+}
+
+/// What is changed in a file.
+#[derive(Clone)]
+pub(super) enum What {
     Write { offset: usize, data: Arc<[u8]> },
     SetLen(usize),
 }
@@ -68,27 +80,29 @@ pub(crate) struct PowerLoss<'a> {
     /// The length of the tape then.
     pub(crate) position: usize,
     /// The content that syncs had made durable.
-    durable: &'a [u8],
+    durable: &'a Content,
     /// The changes that no sync had made durable, and the most that can have been kept of each.
     unsynced: Vec<(&'a Change, Kept)>,
 }
 
 impl fmt::Debug for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Write { offset, data } => write!(f, "{}@{offset}", data.len()),
-            Self::SetLen(length) => write!(f, "length {length}"),
+        write!(f, "file {}: ", self.file)?;
+        match &self.what {
+            What::Write { offset, data } => write!(f, "{}@{offset}", data.len()),
+            What::SetLen(length) => write!(f, "length {length}"),
         }
     }
 }
 
 impl Change {
     /// Does as much of the change as was kept.
-    pub(super) fn apply(&self, content: &mut Vec<u8>, kept: Kept) {
-        match self {
-            Self::SetLen(length) if kept != Kept::Nothing => content.resize(*length, 0),
-            Self::SetLen(_) => {}
-            Self::Write { offset, data } => {
+    pub(super) fn apply(&self, content: &mut Content, kept: Kept) {
+        let content = &mut content[self.file];
+        match &self.what {
+            What::SetLen(length) if kept != Kept::Nothing => content.resize(*length, 0),
+            What::SetLen(_) => {}
+            What::Write { offset, data } => {
                 for range in kept.ranges(data.len()).into_iter().filter(|range| !range.is_empty()) {
                     let end = offset + range.end;
                     if content.len() < end {
@@ -102,9 +116,9 @@ impl Change {
 
     /// The length that the content has at least behind it.
     pub(super) fn end(&self) -> usize {
-        match self {
-            Self::Write { offset, data } => offset + data.len(),
-            Self::SetLen(length) => *length,
+        match &self.what {
+            What::Write { offset, data } => offset + data.len(),
+            What::SetLen(length) => *length,
         }
     }
 }
@@ -141,7 +155,7 @@ impl Kept {
 
 impl Tape {
     /// Of a disk with this content.
-    pub(super) fn new(start: Vec<u8>) -> Self {
+    pub(super) fn new(start: Content) -> Self {
         Self { start, ..Self::default() }
     }
 
@@ -149,8 +163,8 @@ impl Tape {
         self.operations.push(Operation::Change(change, most));
     }
 
-    pub(super) fn sync(&mut self) {
-        self.operations.push(Operation::Sync);
+    pub(super) fn sync(&mut self, file: usize) {
+        self.operations.push(Operation::Sync(file));
     }
 
     /// The log was made by now.
@@ -163,9 +177,13 @@ impl Tape {
     }
 
     /// The content of the disk if its server is gone when so much is on the tape, and everything is kept.
-    pub(super) fn whole_at(&self, position: usize) -> Vec<u8> {
+    pub(super) fn whole_at(&self, position: usize) -> Content {
         let mut content = self.start.clone();
-        self.changes(0, position).for_each(|(change, kept)| change.apply(&mut content, kept));
+        for operation in &self.operations[..position] {
+            if let Operation::Change(change, kept) = operation {
+                change.apply(&mut content, *kept);
+            }
+        }
         content
     }
 
@@ -175,9 +193,15 @@ impl Tape {
         Self { start: self.start.clone(), operations, from: self.from }
     }
 
+    /// The place of the last sync of this file; the end if there is none.
+    pub(super) fn last_sync(&self, file: usize) -> usize {
+        let is_sync = |operation: &Operation| matches!(operation, Operation::Sync(of) if *of == file);
+        self.operations.iter().rposition(is_sync).unwrap_or(self.len())
+    }
+
     /// How many syncs are on it.
     pub(crate) fn syncs(&self) -> usize {
-        self.operations.iter().filter(|operation| matches!(operation, Operation::Sync)).count()
+        self.operations.iter().filter(|operation| matches!(operation, Operation::Sync(_))).count()
     }
 
     /// How many changes are on it.
@@ -191,18 +215,19 @@ impl Tape {
         let (mut syncs, mut changes) = (0, 0);
         for (position, operation) in lied.operations.iter_mut().enumerate() {
             let is_lie = match (&*operation, lie) {
-                (Operation::Sync, Lie::Sync(sync)) => syncs == sync,
-                (Operation::Sync, Lie::SyncsFrom(sync)) => syncs >= sync,
+                (Operation::Sync(_), Lie::Sync(sync)) => syncs == sync,
+                (Operation::Sync(_), Lie::SyncsFrom(sync)) => syncs >= sync,
                 (Operation::Change(..), Lie::Change(change)) => changes == change,
                 _ => false,
             };
             match operation {
-                Operation::Sync => syncs += 1,
+                Operation::Sync(_) => syncs += 1,
                 Operation::Change(..) => changes += 1,
             }
             if is_lie {
                 place.get_or_insert(position);
-                *operation = Operation::Change(Change::SetLen(0), Kept::Nothing);
+                let nothing = Change { file: 0, what: What::SetLen(0) };
+                *operation = Operation::Change(nothing, Kept::Nothing);
             }
         }
         (lied, place.unwrap_or(self.len()))
@@ -211,44 +236,39 @@ impl Tape {
     /// Visits the moments from this place on at which power may be lost that are worth a look: right before
     /// each sync, and at the end. Those are numbered from 0; `wanted` says of which ones.
     pub(crate) fn power_losses(&self, wanted: impl Fn(usize) -> bool, mut visit: impl FnMut(PowerLoss<'_>)) {
-        let mut durable = self.start.clone();
-        let (mut since, mut number) = (0, 0);
+        let (mut durable, mut unsynced, mut number) = (self.start.clone(), Vec::new(), 0);
         for position in 0..=self.len() {
-            let is_sync = matches!(self.operations.get(position), Some(Operation::Sync));
-            if !is_sync && position < self.len() {
-                continue;
-            }
+            let synced = match self.operations.get(position) {
+                Some(Operation::Change(change, kept)) => {
+                    unsynced.push((change, *kept));
+                    continue;
+                }
+                Some(Operation::Sync(file)) => Some(*file),
+                None => None,
+            };
             if position >= self.from {
                 if wanted(number) {
-                    let unsynced = self.changes(since, position).collect();
-                    visit(PowerLoss { position, durable: &durable, unsynced });
+                    visit(PowerLoss { position, durable: &durable, unsynced: unsynced.clone() });
                 }
                 number += 1;
             }
-            self.changes(since, position).for_each(|(change, kept)| change.apply(&mut durable, kept));
-            since = position + 1;
+            for (change, kept) in unsynced.extract_if(.., |(change, _)| Some(change.file) == synced) {
+                change.apply(&mut durable, kept);
+            }
         }
     }
 
     /// The number of the moments at which power may be lost.
     pub(crate) fn count_losses(&self) -> usize {
-        let syncs = self.operations.iter().skip(self.from).filter(|it| matches!(it, Operation::Sync));
+        let syncs = self.operations.iter().skip(self.from).filter(|it| matches!(it, Operation::Sync(_)));
         syncs.count() + 1
-    }
-
-    fn changes(&self, since: usize, until: usize) -> impl Iterator<Item = (&Change, Kept)> {
-        let operations = self.operations.get(since..until).unwrap_or_default();
-        operations.iter().filter_map(|operation| match operation {
-            Operation::Change(change, kept) => Some((change, *kept)),
-            Operation::Sync => None,
-        })
     }
 }
 
 impl PowerLoss<'_> {
     /// The content of the disk if so much of each unsynced change was kept.
-    pub(crate) fn image(&self, kept: &[Kept]) -> Vec<u8> {
-        let mut content = self.durable.to_vec();
+    pub(super) fn image(&self, kept: &[Kept]) -> Content {
+        let mut content = self.durable.clone();
         for ((change, most), kept) in self.unsynced.iter().zip(kept) {
             change.apply(&mut content, most.and(*kept));
         }
@@ -282,7 +302,7 @@ impl PowerLoss<'_> {
             .collect();
         if random.below(2) == 0 {
             let torn = random.index(changes);
-            if let (Change::Write { data, .. }, _) = self.unsynced[torn] {
+            if let What::Write { data, .. } = &self.unsynced[torn].0.what {
                 kept[torn] = Kept::torn(data.len(), random);
             }
         }
@@ -314,15 +334,15 @@ mod tests {
     use super::*;
 
     fn write(offset: usize, text: &str) -> Change {
-        Change::Write { offset, data: text.as_bytes().into() }
+        Change { file: 0, what: What::Write { offset, data: text.as_bytes().into() } }
     }
 
     /// "ab" is durable, then "c" and "d" are written and not synced.
     fn tape() -> Tape {
-        let mut tape = Tape::new(Vec::new());
+        let mut tape = Tape::new(Content::default());
         tape.change(write(0, "a"), Kept::Whole);
         tape.change(write(1, "b"), Kept::Whole);
-        tape.sync();
+        tape.sync(0);
         tape.change(write(2, "c"), Kept::Whole);
         tape.change(write(3, "d"), Kept::Whole);
         tape
@@ -337,12 +357,22 @@ mod tests {
                 contents = loss.subsets(8).iter().map(|kept| loss.image(kept)).collect();
             },
         );
-        contents.into_iter().map(|content| String::from_utf8(content).unwrap().replace('\0', "_")).collect()
+        let text = |[content, _]: Content| String::from_utf8(content).unwrap().replace('\0', "_");
+        contents.into_iter().map(text).collect()
     }
 
     #[test]
     fn every_subset_of_what_is_not_synced_may_be_kept() {
         assert_eq!(at_the_end(&tape()), ["ab", "abc", "ab_d", "abcd"]);
+    }
+
+    #[test]
+    fn a_sync_is_of_one_file() {
+        let mut tape = tape();
+        tape.sync(1);
+        assert_eq!(at_the_end(&tape), ["ab", "abc", "ab_d", "abcd"]);
+        tape.sync(0);
+        assert_eq!(at_the_end(&tape), ["abcd"]);
     }
 
     #[test]
@@ -358,11 +388,11 @@ mod tests {
     #[test]
     fn a_torn_write_is_there_in_part() {
         let data: Vec<u8> = (0..1_200).map(|byte| (byte / SECTOR) as u8 + 1).collect();
-        let change = Change::Write { offset: 0, data: data.into() };
+        let change = Change { file: 1, what: What::Write { offset: 0, data: data.into() } };
         let kept = |kept| {
-            let mut content = vec![0; 1_200];
+            let mut content = [Vec::new(), vec![0; 1_200]];
             change.apply(&mut content, kept);
-            [0, 600, 1_100].map(|at| content[at])
+            [0, 600, 1_100].map(|at| content[1][at])
         };
         let torn = [Kept::Prefix(601), Kept::Suffix(601), Kept::Sector(1), Kept::AllButSector(1)].map(kept);
         assert_eq!(torn, [[1, 2, 0], [0, 0, 3], [0, 2, 0], [1, 0, 3]]);

@@ -18,6 +18,8 @@ use crate::quota::LogBytes;
 pub(super) struct Queue {
     /// The batch that forms.
     pub(super) forming: Forming,
+    /// Whether it may be written, with what has come so far.
+    pub(super) is_gathered: bool,
     /// Its place.
     pub(super) log_index: LogIndex,
     /// The instances that have records since the last checkpoints were begun, some of them twice.
@@ -61,7 +63,7 @@ impl Queue {
 
     /// Whether there is a batch for the engine.
     pub(super) fn has_batch(&self) -> bool {
-        !self.sealed.is_empty() || !self.forming.is_empty()
+        !self.sealed.is_empty() || (self.is_gathered && !self.forming.is_empty())
     }
 
     /// The [`Resolving`] of the last batch so far; `None`: everything is committed.
@@ -79,6 +81,7 @@ impl Queue {
 
     fn take_forming(&mut self, served: u64) -> (LogIndex, Forming) {
         let mut forming = std::mem::take(&mut self.forming);
+        self.is_gathered = false;
         (forming.served, forming.released) = (served, self.released);
         let log_index = self.log_index;
         self.log_index = log_index.next();

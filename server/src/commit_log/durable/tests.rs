@@ -6,7 +6,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
 use super::*;
-use crate::commit_log::engine::{Done, EngineError, ManualEngine, Outcome, RedbEngine, Stored, WriteBatch};
+use crate::commit_log::engine::{DiskEngine, Done, EngineError, ManualEngine, Outcome, Stored, WriteBatch};
 
 /// A log, its engine, and what it has resolved.
 struct Fixture {
@@ -276,7 +276,7 @@ async fn a_batch_that_forms_when_another_fails_is_not_written() {
 
 #[tokio::test]
 async fn what_a_commit_frees_is_seen_with_it() {
-    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let engine: Arc<dyn Engine> = Arc::new(DiskEngine::in_memory().unwrap());
     let log = log_on(engine.clone(), usize::MAX);
     log.begin(LogIndex::START, Duration::ZERO, Vec::new());
     log.restart().await;

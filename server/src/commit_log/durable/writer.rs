@@ -2,10 +2,10 @@
 //! thread of its own, or a task if the engine does not block.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use stickycas_proto::log::v1::record::Input;
@@ -14,6 +14,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::{Notify, mpsc};
+use tokio::task::yield_now;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::{Forming, InFlight, Queue, Resolving};
@@ -112,6 +113,8 @@ async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(LogIndex, Form
             if log.failure.get().is_some() || (is_last && queue.sealed.is_empty()) {
                 return None;
             }
+            let may_gather = log.gathers.load(Ordering::Relaxed) && queue.closing.is_none();
+            queue.is_gathered |= !may_gather;
             if queue.at_engine() < engine.depth() && queue.has_batch() {
                 return Some(queue.begin_batch(log.served_nanos()));
             }
@@ -120,11 +123,38 @@ async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(LogIndex, Form
     }
 }
 
+/// The time for which a batch gathers, at most: a longer one costs more in waiting than fewer commits save.
+const LONGEST_GATHERING: Duration = Duration::from_millis(1);
+
+/// Has each batch gather what comes: it is written when nothing has been added to it for a turn of the scheduler,
+/// and after [`LONGEST_GATHERING`] in any case. It begins to gather when the engine may take it.
+pub(super) async fn gather(log: Arc<Shared>) {
+    log.gathers.store(true, Ordering::Relaxed);
+    while log.failure.get().is_none() {
+        log.may_gather.notified().await;
+        let (began, mut records) = (Instant::now(), 0);
+        loop {
+            yield_now().await;
+            let mut queue = log.queue();
+            let now = queue.forming.record_count();
+            if now == records || began.elapsed() >= LONGEST_GATHERING {
+                queue.is_gathered = true;
+                break;
+            }
+            records = now;
+        }
+        log.work.notify_one();
+    }
+}
+
 /// The state that the log, its writer and its engine share: the queue, and the outcomes of its batches.
 pub(super) struct Shared {
     pub(super) queue: Mutex<Queue>,
     /// The writer waits here for a batch that it may write.
     pub(super) work: Notify,
+    /// Batches gather: see [`gather`], which waits here for one that may.
+    pub(super) may_gather: Notify,
+    pub(super) gathers: AtomicBool,
     pub(super) failure: OnceLock<RpcRefusal>,
     pub(super) failed: Notify,
     /// The state that the logs of the server share.
@@ -163,7 +193,7 @@ pub(super) async fn resolve_batches(
     while let Some(ResolvedBatch { instances, resolved }) = batches.recv().await {
         for turn in instances.chunks(INSTANCES_PER_TURN) {
             turn.iter().for_each(|instance| resolve(*instance, resolved.clone()));
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
         if let (CommitOutcome::Committed(log_index), Some(log)) = (resolved, log.upgrade()) {
             log.release(log_index);
@@ -197,7 +227,13 @@ impl Shared {
     /// Writes it in a batch now, even if nothing else is in it.
     pub(super) fn write_served_time(&self) {
         self.queue().forming.writes_time = true;
-        self.work.notify_one();
+        self.wake_writer();
+    }
+
+    /// A batch begins to form, or the engine may take one.
+    pub(super) fn wake_writer(&self) {
+        let gathers = self.gathers.load(Ordering::Relaxed);
+        if gathers { &self.may_gather } else { &self.work }.notify_one();
     }
 
     /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that bytes are
@@ -242,8 +278,9 @@ impl Shared {
             }
             self.send(resolving, CommitOutcome::Committed(log_index));
         }
+        let forms = queue.sealed.is_empty() && !queue.forming.is_empty();
         drop(queue);
-        self.work.notify_one();
+        if forms { self.wake_writer() } else { self.work.notify_one() }
     }
 
     /// The effects of the batches up to this place have left.

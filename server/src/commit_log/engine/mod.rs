@@ -4,19 +4,20 @@
 //! batches by place, and checkpoints, which are states by the number of the instance. One [`WriteBatch`] adds
 //! a batch, sets and removes checkpoints, and trims the tail, all of it or nothing.
 
+mod disk;
 #[cfg(test)]
 mod manual;
 mod read_only;
-mod redb;
+mod tail;
 
 use std::fmt;
 
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 
+pub(crate) use self::disk::{DiskEngine, Files};
 #[cfg(test)]
 pub(crate) use self::manual::ManualEngine;
-pub(crate) use self::redb::RedbEngine;
 
 /// Keeps batches. See the module.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
@@ -51,7 +52,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// Checks that its writes would be found again.
     ///
     /// # Errors
-    /// If its file is no more where it was.
+    /// If its files are no more where they were.
     fn check_place(&self) -> Result<(), EngineError> {
         Ok(())
     }

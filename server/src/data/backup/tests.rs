@@ -3,13 +3,13 @@
 use std::io::Cursor;
 
 use super::*;
-use crate::commit_log::engine::RedbEngine;
+use crate::commit_log::engine::DiskEngine;
 
 const OF_FORMAT_1: &[u8] = include_bytes!("../../../tests/logs/0.1.0.backup");
 
 /// A log of three checkpoints and three batches.
-fn log() -> RedbEngine {
-    let log = RedbEngine::in_memory().unwrap();
+fn log() -> DiskEngine {
+    let log = DiskEngine::in_memory().unwrap();
     let filled: Result<(), EngineError> = log.fill(|visit| {
         for number in 1..=3 {
             visit(Stored::Checkpoint(number, &[number as u8; 20]))?;
@@ -20,7 +20,7 @@ fn log() -> RedbEngine {
     log
 }
 
-fn backup_of(log: &RedbEngine) -> Vec<u8> {
+fn backup_of(log: &DiskEngine) -> Vec<u8> {
     let mut backup = Vec::new();
     write(log, &mut backup).unwrap();
     backup
@@ -109,7 +109,7 @@ fn a_backup_of_a_newer_format_is_not_called_damaged() {
 
 #[test]
 fn checkpoints_without_a_batch_are_damage() {
-    let log = RedbEngine::in_memory().unwrap();
+    let log = DiskEngine::in_memory().unwrap();
     let filled: Result<(), EngineError> = log.fill(|visit| visit(Stored::Checkpoint(7, &[1])));
     filled.unwrap();
     let error = read_file(&backup_of(&log)).unwrap_err();

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use super::super::backup::BackupFile;
 use super::*;
-use crate::commit_log::engine::{RedbEngine, Stored};
+use crate::commit_log::engine::{DiskEngine, Stored};
 
 /// Bytes of a value: more than is on its way to a client that does not read.
 const VALUE: usize = 5 * 1024 * 1024;
@@ -21,7 +21,7 @@ struct Server {
 
 impl Server {
     async fn start() -> Self {
-        let log = RedbEngine::in_memory().unwrap();
+        let log = DiskEngine::in_memory().unwrap();
         let filled: Result<(), crate::EngineError> = log
             .fill(|visit| (1..4).try_for_each(|log_index| visit(Stored::Batch(log_index, &vec![7; VALUE]))));
         filled.unwrap();
@@ -147,7 +147,7 @@ async fn a_folder_with_a_long_path_has_a_socket() {
     std::fs::create_dir_all(&folder).unwrap();
     let end = CancellationToken::new();
     let (path, token) = (folder.clone(), end.clone());
-    let engine = Arc::new(RedbEngine::in_memory().unwrap());
+    let engine = Arc::new(DiskEngine::in_memory().unwrap());
     let serving = tokio::spawn(async move { serve(&path, engine, token).await });
     while !folder.join(SOCKET).exists() && !serving.is_finished() {
         tokio::task::yield_now().await;

@@ -1,7 +1,6 @@
 //! One instance while it is recovered: its inputs once more, and its time, which goes on where the log tells
 //! (SPEC F3).
 
-use std::mem;
 use std::time::Duration;
 
 use stickycas_model::history::Event;
@@ -32,7 +31,7 @@ impl Known {
             return Err(format!("its time {at:?} is before that of the record before, {:?}", live.latest));
         }
         let input = input_from_log(input, live.machine.params()).map_err(text)?;
-        let mut effects = Effects::new(at, mem::take(&mut live.spare_events));
+        let mut effects = Effects::new(at);
         effects.refused = live.machine.apply(at, input, &mut effects.events).is_err();
         if effects.digest() != record.digest {
             return Err("its outcome is not what it was when the input was taken".to_owned());
@@ -45,7 +44,6 @@ impl Known {
         let went_on = live.stopped_until.is_some() && at > live.latest;
         (live.latest, live.touched) = (at, at);
         instance.release_uncounted(live, &mut effects);
-        live.spare_events = effects.events;
         live.stopped_until = match live.stopped_until {
             _ if live.ended.is_some() => None,
             _ if has_stepped => Some(log_index),

@@ -16,7 +16,7 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::{Done, RedbEngine, StoreUsage, WriteBatch};
+use crate::commit_log::engine::{DiskEngine, Done, StoreUsage, WriteBatch};
 use crate::commit_log::{CommitLog as _, DurableLog, ServedClock};
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
@@ -29,7 +29,7 @@ const PATIENCE: u64 = 300 * SECOND;
 
 /// An engine in memory. While it is stalled, its writes wait.
 struct StallingEngine {
-    redb: RedbEngine,
+    redb: DiskEngine,
     stalled: Mutex<Option<Vec<(WriteBatch, Done)>>>,
 }
 
@@ -66,7 +66,7 @@ impl Engine for StallingEngine {
 
 impl StallingEngine {
     fn new() -> Arc<Self> {
-        Arc::new(Self { redb: RedbEngine::in_memory().unwrap(), stalled: Mutex::default() })
+        Arc::new(Self { redb: DiskEngine::in_memory().unwrap(), stalled: Mutex::default() })
     }
 
     fn stall(&self) {

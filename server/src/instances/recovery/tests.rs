@@ -21,7 +21,7 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::{Done, RedbEngine, StoreUsage, WriteBatch};
+use crate::commit_log::engine::{DiskEngine, Done, StoreUsage, WriteBatch};
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
 use crate::storage::Storage;
@@ -196,7 +196,7 @@ async fn what_is_recovered_is_what_was_there() {
     let seeds = std::env::var("STICKYCAS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(30);
     for seed in 0..seeds {
         println!("seed {seed}");
-        let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+        let engine: Arc<dyn Engine> = Arc::new(DiskEngine::in_memory().unwrap());
         let mut server = Server::start(engine, StdRng::seed_from_u64(seed)).await;
         for _ in 0..6 {
             for _ in 0..server.random.random_range(0..120) {
@@ -217,7 +217,7 @@ fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
 
 #[tokio::test]
 async fn a_name_is_recovered_with_the_instance_that_took_it_last() {
-    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let engine: Arc<dyn Engine> = Arc::new(DiskEngine::in_memory().unwrap());
     let server = Server::start(engine, StdRng::seed_from_u64(0)).await;
     let creator = Principal::new("creator");
     // Two instances of one name are never the same.
@@ -253,7 +253,7 @@ async fn a_name_is_recovered_with_the_instance_that_took_it_last() {
 #[tokio::test]
 async fn inputs_behind_a_checkpoint_that_is_still_written_are_replayed() {
     for seed in 0..20 {
-        let engine = Arc::new(RedbEngine::in_memory().unwrap());
+        let engine = Arc::new(DiskEngine::in_memory().unwrap());
         let mut server = Server::start(engine, StdRng::seed_from_u64(seed)).await;
         for _ in 0..4 {
             server.create().await;
@@ -281,7 +281,7 @@ async fn inputs_behind_a_checkpoint_that_is_still_written_are_replayed() {
 
 /// An engine that fails when it has read everything.
 #[derive(Debug)]
-struct FailingEngine(RedbEngine);
+struct FailingEngine(DiskEngine);
 
 impl Engine for FailingEngine {
     fn depth(&self) -> usize {
@@ -308,7 +308,7 @@ impl Engine for FailingEngine {
 
 #[tokio::test]
 async fn of_several_faults_the_first_is_named() {
-    let engine = Arc::new(FailingEngine(RedbEngine::in_memory().unwrap()));
+    let engine = Arc::new(FailingEngine(DiskEngine::in_memory().unwrap()));
     let storage = Storage::durable(engine.clone(), None, &limits()).unwrap();
     let instances = storage.instances(limits(), KnownPrincipals::default());
     let random = StdRng::seed_from_u64(0);
@@ -340,7 +340,7 @@ async fn of_several_faults_the_first_is_named() {
 
 #[tokio::test]
 async fn other_tasks_run_while_many_instances_go_on() {
-    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let engine: Arc<dyn Engine> = Arc::new(DiskEngine::in_memory().unwrap());
     let server = Server::start(engine, StdRng::seed_from_u64(0)).await;
     for _ in 0..600 {
         let spec = CreateSpec {
@@ -368,12 +368,12 @@ async fn other_tasks_run_while_many_instances_go_on() {
 
 #[tokio::test]
 async fn a_log_that_ends_before_its_checkpoints_is_damaged() {
-    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let engine: Arc<dyn Engine> = Arc::new(DiskEngine::in_memory().unwrap());
     let mut server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;
     server.create().await;
     server.storage.shorten(&server.instances).await;
     server.storage.close().await;
-    let lost = RedbEngine::in_memory().unwrap();
+    let lost = DiskEngine::in_memory().unwrap();
     let mut checkpoints = Vec::new();
     let mut visit = |stored: Stored<'_>| {
         if let Stored::Checkpoint(number, bytes) = stored {
@@ -392,7 +392,7 @@ async fn a_log_that_ends_before_its_checkpoints_is_damaged() {
 #[tokio::test]
 async fn an_ended_instance_ages_while_it_is_served_and_only_then() {
     const SERVED: Duration = Duration::from_secs(9 * 60);
-    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let engine: Arc<dyn Engine> = Arc::new(DiskEngine::in_memory().unwrap());
     let mut server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;
     for _ in 0..8 {
         server.create().await;

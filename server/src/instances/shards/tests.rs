@@ -24,7 +24,7 @@ use super::super::{
 };
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::{Engine, ManualEngine, Outcome, RedbEngine};
+use crate::commit_log::engine::{DiskEngine, Engine, ManualEngine, Outcome};
 use crate::commit_log::{DurableLog, LogState, MemoryLog, OnCommit, Step, Submission};
 use crate::counting_waker::CountingWaker;
 use crate::gate::{Confirmation, confirm};
@@ -233,7 +233,7 @@ fn reason<T: fmt::Debug>(outcome: Result<T, RpcRefusal>) -> RefusalReason {
 #[tokio::test]
 async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
     let server = Server::new(None);
-    let engine = || Arc::new(RedbEngine::in_memory().unwrap());
+    let engine = || Arc::new(DiskEngine::in_memory().unwrap());
     let (lost, kept) = (server.take(0, engine()).await, server.take(1, engine()).await);
     let (a, b) = (server.create(spec("a")).await, server.create(spec("b")).await);
     let usage = server.instances.usage();
@@ -336,7 +336,7 @@ async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
 #[tokio::test]
 async fn the_log_of_another_shard_is_damaged_and_leaves_nothing() {
     let server = Server::new(None);
-    let lost = server.take(0, Arc::new(RedbEngine::in_memory().unwrap())).await;
+    let lost = server.take(0, Arc::new(DiskEngine::in_memory().unwrap())).await;
     let instance = server.create(spec("")).await;
     let _waiting = instance.call(access(FIRST, None, 1, READ));
     lost.log.committed().await;

@@ -50,7 +50,7 @@ impl Engine for Paused {
 #[tokio::test]
 async fn a_shard_lost_while_it_is_recovered_leaves_nothing() {
     let server = Server::new(None);
-    let before = server.take(0, Arc::new(RedbEngine::in_memory().unwrap())).await;
+    let before = server.take(0, Arc::new(DiskEngine::in_memory().unwrap())).await;
     let mut ids = Vec::new();
     for _ in 0..3 {
         let instance = server.create(spec("")).await;
@@ -94,7 +94,7 @@ async fn a_shard_lost_while_it_is_recovered_leaves_nothing() {
 #[tokio::test]
 async fn a_checkpoint_is_not_made_of_an_instance_of_another_log() {
     let server = Server::new(None);
-    let shard = server.take(0, Arc::new(RedbEngine::in_memory().unwrap())).await;
+    let shard = server.take(0, Arc::new(DiskEngine::in_memory().unwrap())).await;
     let instance = server.create(spec("")).await;
     let _waiting = instance.call(access(FIRST, None, 1, append("x")));
     shard.log.committed().await;

@@ -36,7 +36,7 @@ async fn a_name_of_another_server_is_found_there() {
 #[tokio::test]
 async fn a_create_finds_no_instance_of_a_shard_being_recovered() {
     let server = Server::new(None);
-    let lost = server.take(0, Arc::new(RedbEngine::in_memory().unwrap())).await;
+    let lost = server.take(0, Arc::new(DiskEngine::in_memory().unwrap())).await;
     server.create(spec("name")).await;
     lost.log.committed().await;
     server.instances.drop_shard(&lost.context, owner_lost(ShardKey(0))).await;

@@ -1,0 +1,573 @@
+//! The engine of one server with a disk: the [tail](super::tail) in a file of its own, and checkpoints in an
+//! embedded database, redb.
+//!
+//! A batch is durable in the tail before the checkpoints that are written with it, and these are before the tail
+//! is trimmed. So whatever is cut off, each instance has its checkpoint or the records that it covers.
+//!
+//! Each transaction of the database takes two syncs: the values in it come from hostile clients, and with a
+//! single sync redb relies on a checksum that such a client could forge to tell a torn commit from a whole one.
+//!
+//! When it is opened, the whole database is walked through and every page is compared with its checksum,
+//! after a crash or not. Otherwise redb trusts what it finds: of flipped bits it noticed none in values, and
+//! panicked at some. A recovery reads everything anyway.
+//!
+//! The database does not verify the checksum of a page that it reads again later, and a damage that it finds
+//! has no name. So each value carries a checksum of its table, its key and its bytes besides, which is
+//! verified whenever it is read. It is no protection against users that may write the disk.
+
+mod meta;
+mod place;
+mod table;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redb::backends::{FileBackend, InMemoryBackend};
+use redb::{
+    Database, Durability, ReadableDatabase as _, StorageBackend, TableDefinition, TableHandle as _,
+    WriteTransaction,
+};
+
+use self::meta::{FORMAT, IDENTITY, TAIL_KEY, format, meta, set_meta, set_tail, tail_place};
+use self::place::FilePlace;
+use self::table::{SEAL, read_table, seal};
+use super::read_only::ReadOnlyFile;
+use super::tail::{self, Tail};
+use super::{Done, Engine, EngineError, Outcome, StoreUsage, Stored, Visit, WriteBatch};
+use crate::limits::LOG_CACHE;
+use crate::memory::Memory;
+
+/// The batches of a log of format 1.
+const BATCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
+const CHECKPOINTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("checkpoints");
+/// The version of the log that this program writes.
+const FORMAT_VERSION: u32 = 2;
+/// The version of a log whose batches are in the database.
+const WITHOUT_TAIL: u32 = 1;
+/// Bytes at the start of a database that [`NOT_CLOSED`] is in.
+const HEADER: usize = FLAGS + 1;
+/// The place of the flags in a database.
+const FLAGS: usize = 9;
+/// The flag that a database has as long as it is open.
+const NOT_CLOSED: u8 = 2;
+/// Memory for pages that the database has read or will write, where everything is read or written in its
+/// order: little is needed twice.
+const SMALL_CACHE: usize = 4 * 1024 * 1024;
+
+/// See the module.
+pub(crate) struct DiskEngine {
+    database: Database,
+    tail: Mutex<Tail>,
+    /// Those of the log that are files.
+    files: Vec<FilePlace>,
+    checkpoints: Mutex<StoreUsage>,
+    /// A write has failed: nothing more is written.
+    has_failed: AtomicBool,
+}
+
+/// The two files of a log, or what stands for them.
+pub(crate) struct Files<D> {
+    pub(crate) database: D,
+    pub(crate) tail: D,
+}
+
+impl fmt::Debug for DiskEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskEngine").finish_non_exhaustive()
+    }
+}
+
+impl DiskEngine {
+    /// Makes a new log in these files, which do not exist.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub(crate) fn create(paths: &Files<PathBuf>) -> Result<Self, EngineError> {
+        let database = builder(SMALL_CACHE).create(&paths.database).map_err(storage_error)?;
+        let tail = File::options().read(true).write(true).create_new(true).open(&paths.tail);
+        Self::make(database, file(tail)?, tail::SLOT)
+    }
+
+    /// Opens the log in these files.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is damaged, or has a newer format.
+    pub(crate) fn open(paths: &Files<PathBuf>) -> Result<Self, EngineError> {
+        let mut header = Vec::new();
+        if let Ok(file) = File::open(&paths.database) {
+            let read = file.take(HEADER as u64).read_to_end(&mut header);
+            read.map_err(storage_error)?;
+        }
+        let database = builder(cache_size()).open(&paths.database).map_err(storage_error)?;
+        warn_if_cut_off(&header);
+        // A log of format 1 has none.
+        let tail = File::options().read(true).write(true).create(has_no_tail(&database)?).open(&paths.tail);
+        let mut engine = Self::with(database, file(tail)?, tail::SLOT)?;
+        for path in [&paths.database, &paths.tail] {
+            engine.files.push(FilePlace::of(path).map_err(storage_error)?);
+        }
+        Ok(engine)
+    }
+
+    /// Opens the log in these files, which are not written.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn open_to_read(paths: &Files<PathBuf>) -> Result<Self, EngineError> {
+        let database = ReadOnlyFile::open(&paths.database).map_err(storage_error)?;
+        if database.len().map_err(storage_error)? == 0 {
+            return Err(EngineError::damaged("it is no log: it is empty"));
+        }
+        let open = || {
+            let database = open_backend(database, SMALL_CACHE)?;
+            let tail: Arc<dyn StorageBackend> = match ReadOnlyFile::open(&paths.tail) {
+                Ok(tail) => Arc::new(tail),
+                Err(_) if has_no_tail(&database)? => Arc::new(InMemoryBackend::new()),
+                Err(error) => return Err(tail_error(&error)),
+            };
+            Self::with(database, tail, tail::SLOT)
+        };
+        // Other pages than those of a log may make the database panic.
+        let opened = catch_unwind(AssertUnwindSafe(open));
+        opened.unwrap_or_else(|_| Err(EngineError::damaged("it is no log: its database cannot be opened")))
+    }
+
+    /// A log in memory.
+    ///
+    /// # Errors
+    /// None that is known.
+    #[cfg(test)]
+    pub(crate) fn in_memory() -> Result<Self, EngineError> {
+        let database = builder(cache_size()).create_with_backend(InMemoryBackend::new());
+        Self::make(database.map_err(storage_error)?, Arc::new(InMemoryBackend::new()), 4 * tail::PAGE)
+    }
+
+    /// Opens the log in these files, or makes one if they are empty, with slots of so many bytes in its tail.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[cfg(feature = "simulation")]
+    pub(crate) fn on(files: Files<impl StorageBackend>, slot_bytes: usize) -> Result<Self, EngineError> {
+        let is_new = files.database.len().map_err(storage_error)? == 0;
+        let database = open_backend(files.database, cache_size())?;
+        let open = if is_new { Self::make } else { Self::with };
+        open(database, Arc::new(files.tail), slot_bytes)
+    }
+
+    /// Makes the log.
+    fn make(
+        database: Database,
+        tail: Arc<dyn StorageBackend>,
+        slot_bytes: usize,
+    ) -> Result<Self, EngineError> {
+        let key = rand::random::<[u8; tail::KEY]>();
+        let tail = Tail::create(tail, &key, slot_bytes)?;
+        let write = begin(&database).map_err(storage_error)?;
+        let identity = rand::random::<[u8; 16]>();
+        set_meta(&write, &[(IDENTITY, &identity)]).map_err(storage_error)?;
+        Self::finish(database, write, tail, &key)
+    }
+
+    /// Commits a tail that is new.
+    fn finish(
+        database: Database,
+        write: WriteTransaction,
+        tail: Tail,
+        key: &[u8],
+    ) -> Result<Self, EngineError> {
+        let made = (|| {
+            set_meta(&write, &[(FORMAT, &FORMAT_VERSION.to_le_bytes()), (TAIL_KEY, key)])?;
+            set_tail(&write, &tail, 0)?;
+            write.open_table(CHECKPOINTS)?;
+            Ok::<_, redb::Error>(write.commit()?)
+        })();
+        made.map_err(storage_error)?;
+        Ok(Self::of(database, tail))
+    }
+
+    fn of(database: Database, tail: Tail) -> Self {
+        Self {
+            database,
+            tail: Mutex::new(tail),
+            files: Vec::new(),
+            checkpoints: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens the log. One of format 1 gets a tail, which is made anew.
+    fn with(
+        database: Database,
+        tail: Arc<dyn StorageBackend>,
+        slot_bytes: usize,
+    ) -> Result<Self, EngineError> {
+        match format(&database)? {
+            Some(FORMAT_VERSION) => {
+                let (key, place) = (meta(&database, TAIL_KEY)?, tail_place(&database)?);
+                let key = key.as_slice().try_into();
+                let key = key.map_err(|_| EngineError::damaged("the key of its tail is no key"))?;
+                let tail = Tail::open(tail, key, place.slot_bytes, place.start, place.last)?;
+                Ok(Self::of(database, tail))
+            }
+            Some(WITHOUT_TAIL) => Self::convert(database, tail, slot_bytes),
+            Some(newer) => Err(EngineError::failed(format!(
+                "the log has format {newer}, and this program knows formats up to {FORMAT_VERSION}: use a newer \
+                 stickycas-server"
+            ))),
+            None => Err(EngineError::damaged("it is no log: it has no format")),
+        }
+    }
+
+    /// Moves the batches of a log of format 1 into a tail. If that is cut off, the log has format 1 still.
+    fn convert(
+        database: Database,
+        tail: Arc<dyn StorageBackend>,
+        slot_bytes: usize,
+    ) -> Result<Self, EngineError> {
+        let key = rand::random::<[u8; tail::KEY]>();
+        let mut tail = Tail::create(tail, &key, slot_bytes)?;
+        {
+            let read = database.begin_read().map_err(storage_error)?;
+            read_table(&read.open_table(BATCHES).map_err(storage_error)?, BATCHES.name(), |place, batch| {
+                tail.append(place, batch).map_err(storage_error)
+            })?;
+        }
+        tail.sync().map_err(storage_error)?;
+        let write = begin(&database).map_err(storage_error)?;
+        write.delete_table(BATCHES).map_err(storage_error)?;
+        Self::finish(database, write, tail, &key)
+    }
+
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes the log.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn close(self) -> Result<(), EngineError> {
+        self.write_last().map_err(storage_error)
+    }
+
+    /// Writes the place of the last batch, so that it is missed if it is gone.
+    fn write_last(&self) -> Result<(), redb::Error> {
+        let tail = self.tail();
+        if self.has_failed.load(Ordering::Relaxed) || tail.last() == 0 {
+            return Ok(());
+        }
+        let write = begin(&self.database)?;
+        set_tail(&write, &tail, 0)?;
+        write.commit()?;
+        Ok(())
+    }
+    /// Gives back to the system the disk that is not in use.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn compact(&mut self) -> Result<bool, EngineError> {
+        self.database.compact().map_err(storage_error)
+    }
+
+    /// Adds what `fill` gives to the function that it gets, all of it or nothing.
+    ///
+    /// # Errors
+    /// That of `fill`; or if it cannot be written.
+    pub(crate) fn fill<T, E: From<EngineError>>(
+        &self,
+        fill: impl FnOnce(Visit<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let (write, mut tail) = (begin(&self.database).map_err(storage_error)?, self.tail());
+        let filled = {
+            let mut checkpoints = write.open_table(CHECKPOINTS).map_err(storage_error)?;
+            fill(&mut |stored| match stored {
+                Stored::Checkpoint(instance, state) => {
+                    let inserted = checkpoints.insert(instance, &*seal(CHECKPOINTS.name(), instance, state));
+                    inserted.map(drop).map_err(storage_error)
+                }
+                Stored::Batch(place, batch) => tail.append(place, batch).map_err(storage_error),
+            })?
+        };
+        tail.sync().map_err(storage_error)?;
+        set_tail(&write, &tail, 0).map_err(storage_error)?;
+        write.commit().map_err(storage_error)?;
+        Ok(filled)
+    }
+
+    fn commit(&self, write: &WriteBatch) -> Result<(), redb::Error> {
+        let mut tail = self.tail();
+        tail.append(write.log_index, &write.batch)?;
+        tail.sync()?;
+        if write.checkpoints.is_empty() && write.trim.is_none() {
+            return Ok(());
+        }
+        let mut usage = *self.checkpoints();
+        let transaction = begin(&self.database)?;
+        {
+            let mut checkpoints = transaction.open_table(CHECKPOINTS)?;
+            for (instance, state) in &write.checkpoints {
+                let before = match state {
+                    Some(state) => {
+                        checkpoints.insert(*instance, &*seal(CHECKPOINTS.name(), *instance, state))?
+                    }
+                    None => checkpoints.remove(*instance)?,
+                };
+                let before = before.map(|before| before.value().len().saturating_sub(SEAL));
+                usage.replace_checkpoint(before, state.as_ref().map(Vec::len));
+            }
+        }
+        let start = set_tail(&transaction, &tail, write.trim.unwrap_or(0))?;
+        transaction.commit()?;
+        tail.trim(start);
+        *self.checkpoints() = usage;
+        Ok(())
+    }
+
+    fn checkpoints(&self) -> MutexGuard<'_, StoreUsage> {
+        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DiskEngine {
+    fn drop(&mut self) {
+        // It is not needed: with it, more damage is noticed.
+        if let Err(error) = self.write_last() {
+            tracing::warn!(%error, "the end of the log cannot be written");
+        }
+    }
+}
+
+/// An open file of the tail.
+fn file(opened: io::Result<File>) -> Result<Arc<dyn StorageBackend>, EngineError> {
+    let opened = opened.map_err(|error| tail_error(&error))?;
+    Ok(Arc::new(FileBackend::new(opened).map_err(storage_error)?))
+}
+
+fn tail_error(error: &io::Error) -> EngineError {
+    if error.kind() == io::ErrorKind::NotFound {
+        return EngineError::damaged(
+            "the file of its tail is missing: put both files in the folder, or restore a backup (stickycas-server data)",
+        );
+    }
+    EngineError::failed(format!("its tail: {error}"))
+}
+
+fn open_backend(backend: impl StorageBackend, cache: usize) -> Result<Database, EngineError> {
+    let mut header =
+        vec![0; backend.len().map_or(0, |length| HEADER.min(usize::try_from(length).unwrap_or(0)))];
+    backend.read(0, &mut header).map_err(storage_error)?;
+    let database = builder(cache).create_with_backend(backend).map_err(storage_error)?;
+    warn_if_cut_off(&header);
+    Ok(database)
+}
+
+/// `header`: the first bytes of the database as they were before it was opened.
+fn warn_if_cut_off(header: &[u8]) {
+    if was_cut_off(header) {
+        tracing::warn!(
+            "the server before this one did not end in order: what it had written and not committed is cut off"
+        );
+    }
+}
+
+fn has_no_tail(database: &Database) -> Result<bool, EngineError> {
+    Ok(format(database)? == Some(WITHOUT_TAIL))
+}
+
+/// Whether the last commit to a database that begins with these bytes may be cut off when it is opened.
+fn was_cut_off(header: &[u8]) -> bool {
+    header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0)
+}
+
+/// Memory for the pages of the log of a server.
+fn cache_size() -> usize {
+    usize::try_from(LOG_CACHE.with(Memory::of_process().bytes)).unwrap_or(usize::MAX)
+}
+
+fn builder(cache: usize) -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(cache);
+    builder.set_check_integrity_on_open(true);
+    builder
+}
+
+fn begin(database: &Database) -> Result<WriteTransaction, redb::Error> {
+    let mut write = database.begin_write()?;
+    write.set_durability(Durability::Immediate)?;
+    write.set_two_phase_commit(true);
+    Ok(write)
+}
+
+fn storage_error(error: impl Into<redb::Error>) -> EngineError {
+    match error.into() {
+        redb::Error::Corrupted(what) => EngineError::damaged(format!(
+            "its pages are not as they were written ({what}), so nothing is served from it: restore a backup \
+             (stickycas-server data)"
+        )),
+        redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => EngineError::damaged(
+            "it was cut off: it is shorter than what was written into it: restore a backup (stickycas-server data)",
+        ),
+        redb::Error::Io(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) =>
+        {
+            EngineError::damaged(format!(
+                "it is no log ({error}): give another folder, or restore a backup in one (stickycas-server data)"
+            ))
+        }
+        // No version of this program has written another format.
+        error @ redb::Error::UpgradeRequired(_) => EngineError::damaged(format!("it is no log ({error})")),
+        error => EngineError::failed(error.to_string()),
+    }
+}
+
+impl Engine for DiskEngine {
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn write(&self, batch: WriteBatch, done: Done) {
+        let committed = self.commit(&batch).map_err(storage_error);
+        // In a file that has been removed nobody finds it again.
+        done(match committed.and_then(|()| self.check_place()) {
+            Ok(()) => Outcome::Committed,
+            Err(error) => {
+                self.has_failed.store(true, Ordering::Relaxed);
+                Outcome::Unknown(error)
+            }
+        });
+    }
+
+    fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {
+        let (extent, read) = {
+            let mut tail = self.tail();
+            (tail.begin_read(), self.database.begin_read())
+        };
+        let mut usage = StoreUsage::default();
+        let read = read.map_err(storage_error).and_then(|read| {
+            let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
+            read_table(&checkpoints, CHECKPOINTS.name(), |instance, state| {
+                usage.replace_checkpoint(None, Some(state.len()));
+                visit(Stored::Checkpoint(instance, state))
+            })?;
+            extent.read(&mut |place, batch| visit(Stored::Batch(place, batch)))
+        });
+        self.tail().end_read();
+        read?;
+        *self.checkpoints() = usage;
+        Ok(())
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        meta(&self.database, IDENTITY)
+    }
+
+    fn usage(&self) -> StoreUsage {
+        StoreUsage { batches: self.tail().bytes(), ..*self.checkpoints() }
+    }
+
+    fn check_place(&self) -> Result<(), EngineError> {
+        self.files.iter().try_for_each(FilePlace::check)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &tempfile::TempDir) -> Files<PathBuf> {
+        let [database, tail] = ["log", "tail"].map(|name| folder.path().join(name));
+        Files { database, tail }
+    }
+
+    fn batch(log_index: u64) -> WriteBatch {
+        WriteBatch { log_index, batch: vec![9; 100], ..WriteBatch::default() }
+    }
+
+    #[test]
+    fn a_log_of_a_newer_format_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = DiskEngine::create(&files(&folder)).unwrap();
+        let write = begin(&engine.database).unwrap();
+        set_meta(&write, &[(FORMAT, &(FORMAT_VERSION + 1).to_le_bytes())]).unwrap();
+        write.commit().unwrap();
+        engine.close().unwrap();
+        let refused = DiskEngine::open(&files(&folder)).unwrap_err().to_string();
+        let expected =
+            "the log has format 3, and this program knows formats up to 2: use a newer stickycas-server";
+        assert_eq!(refused, expected);
+    }
+
+    #[test]
+    fn what_was_cut_off_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let header = || was_cut_off(&std::fs::read(files(&folder).database).unwrap());
+        let engine = DiskEngine::create(&files(&folder)).unwrap();
+        engine.write(batch(1), Box::new(|_| ()));
+        assert!(header(), "as a crash would leave it");
+        engine.close().unwrap();
+        assert!(!header(), "it was closed");
+        assert!(!was_cut_off(&[]), "a new log");
+    }
+
+    /// What stands in the log: places of batches.
+    fn read(engine: &DiskEngine) -> Vec<u64> {
+        let mut places = Vec::new();
+        let read = engine.read(&mut |stored| {
+            if let Stored::Batch(place, _) = stored {
+                places.push(place);
+            }
+            Ok(())
+        });
+        read.unwrap();
+        places
+    }
+
+    #[test]
+    fn a_log_of_format_1_is_read_and_gets_a_tail() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = builder(SMALL_CACHE).create(files(&folder).database).unwrap();
+        let write = begin(&database).unwrap();
+        set_meta(&write, &[(FORMAT, &WITHOUT_TAIL.to_le_bytes()), (IDENTITY, &[7; 16])]).unwrap();
+        write.open_table(CHECKPOINTS).unwrap();
+        for place in 5..9 {
+            let batch = seal(BATCHES.name(), place, &[1; 5]);
+            write.open_table(BATCHES).unwrap().insert(place, &*batch).unwrap();
+        }
+        write.commit().unwrap();
+        drop(database);
+        let whole = std::fs::read(files(&folder).database).unwrap();
+        assert_eq!(read(&DiskEngine::open_to_read(&files(&folder)).unwrap()), [5, 6, 7, 8]);
+        assert!(whole == std::fs::read(files(&folder).database).unwrap() && !files(&folder).tail.exists());
+        // A conversion that was cut off has left anything in the file of the tail.
+        std::fs::write(files(&folder).tail, [9; 10]).unwrap();
+        for last in 8..10 {
+            let engine = DiskEngine::open(&files(&folder)).unwrap();
+            assert_eq!(read(&engine), (5..=last).collect::<Vec<_>>());
+            assert_eq!(engine.identity().unwrap(), [7; 16]);
+            engine.write(batch(last + 1), Box::new(|outcome| assert!(matches!(outcome, Outcome::Committed))));
+        }
+    }
+
+    #[test]
+    fn the_files_of_two_logs_are_no_log() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        for folder in &folders {
+            DiskEngine::create(&files(folder)).unwrap().write(batch(1), Box::new(|_| ()));
+        }
+        std::fs::rename(files(&folders[0]).tail, files(&folders[1]).tail).unwrap();
+        for open in [DiskEngine::open, DiskEngine::open_to_read] {
+            assert!(open(&files(&folders[1])).unwrap_err().is_damage());
+            assert!(
+                open(&files(&folders[0]))
+                    .unwrap_err()
+                    .to_string()
+                    .contains("the file of its tail is missing")
+            );
+        }
+    }
+}
