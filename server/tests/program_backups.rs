@@ -155,6 +155,17 @@ async fn a_log_that_was_cut_off_is_said_to_be() {
         let said = String::from_utf8(served.stderr).unwrap();
         assert!(served.status.code() == Some(3) && !said.contains("failed to fill"), "{length}: {said}");
     }
+    fs::write(&log, &whole).unwrap();
+    let tail = log.with_file_name("log.tail");
+    let whole = fs::read(&tail).unwrap();
+    for length in [0, 1, 4_096, whole.len() - 4_096, whole.len() - 1] {
+        fs::write(&tail, &whole[..length]).unwrap();
+        let (said, code) = files.check_log().await;
+        assert!(code == Some(1) && said.contains("its tail was cut off"), "{length}: {said}");
+    }
+    fs::remove_file(&tail).unwrap();
+    let (said, code) = files.check_log().await;
+    assert!(code == Some(1) && said.contains("the file of its tail is missing"), "{said}");
 }
 
 /// What a mount that is read-only refuses, a folder refuses too that may not be written.

@@ -146,7 +146,7 @@ async fn damage_is_named_and_not_served() {
     with_timeout(server.wait()).await.unwrap();
     assert_eq!(data(&["backup", "--data", &log, "--out", &backup]).await.1, Some(0));
 
-    let file = Path::new(&log).join("log.redb");
+    let file = Path::new(&log).join("log.tail");
     let mut bytes = std::fs::read(&file).unwrap();
     // A page that is not in use may have it too.
     let values: Vec<usize> = (0..bytes.len() - 3).filter(|at| bytes[*at..*at + 3] == *b"yes").collect();

@@ -52,6 +52,14 @@ impl Fixture {
         append(&self.log, number, last)
     }
 
+    /// The next write, once it has gathered.
+    async fn gathered(&self) -> (WriteBatch, Done) {
+        while self.engine.is_idle() {
+            tokio::task::yield_now().await;
+        }
+        self.engine.next()
+    }
+
     async fn resolved(&mut self) -> (u128, Result<u64, RefusalReason>) {
         let resolved = tokio::time::timeout(Duration::from_secs(60), self.resolved.recv()).await;
         match resolved.unwrap().unwrap() {
@@ -181,7 +189,7 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     let (served, clock) = (it.log.served(), it.log.state().clock().clone());
     assert_eq!(clock.nanos(Instant::now() + Duration::from_secs(60)), clock.now());
     assert_eq!(it.log.served(), served);
-    let (_, done) = it.engine.next();
+    let (_, done) = it.gathered().await;
     let room = it.log.state().room().expect("too much waits");
     done(Outcome::Committed);
     it.resolved().await.1.unwrap();
@@ -191,7 +199,7 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     let log_index = it.step(1, LogIndex::START);
     it.log.hold(log_index, 10_000);
     let served = it.log.served();
-    let (_, done) = it.engine.next();
+    let (_, done) = it.gathered().await;
     done(Outcome::Unknown(EngineError::failed("the disk is gone")));
     goes_on(&it.log, served);
 }

@@ -130,6 +130,8 @@ const LONGEST_GATHERING: Duration = Duration::from_millis(1);
 /// and after [`LONGEST_GATHERING`] in any case. It begins to gather when the engine may take it.
 pub(super) async fn gather(log: Arc<Shared>) {
     log.gathers.store(true, Ordering::Relaxed);
+    // Of a batch that forms already, the writer alone was told.
+    log.may_gather.notify_one();
     while log.failure.get().is_none() {
         log.may_gather.notified().await;
         let (began, mut records) = (Instant::now(), 0);

@@ -99,10 +99,12 @@ async fn there_is_one_backup_at_a_time() {
 #[test]
 fn a_backup_is_given_up_when_the_log_grows_too_much() {
     for (bytes, is_given_up) in [(LEAST_GROWTH, false), (LEAST_GROWTH + 1, true)] {
-        let log = tempfile::NamedTempFile::new().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let (server, _client) = UnixStream::pair().unwrap();
-        let mut out = ToClient::new(server, log.path().to_owned());
-        log.as_file().set_len(bytes).unwrap();
+        let mut out = ToClient::new(server, folder.path().to_owned());
+        for (file, bytes) in [("log.redb", 1), ("log.tail", bytes - 1)] {
+            File::create(folder.path().join(file)).unwrap().set_len(bytes).unwrap();
+        }
         let error = out.write(&[1]).err();
         assert_eq!(error.is_some(), is_given_up, "{error:?}");
         assert!(error.is_none_or(|error| error.to_string().contains("the log has grown too much")));

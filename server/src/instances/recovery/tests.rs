@@ -327,7 +327,15 @@ async fn of_several_faults_the_first_is_named() {
     let mut damaged: Vec<u64> = numbers.into_iter().filter(|number| number % 7 == 3).collect();
     damaged.sort_unstable();
     assert!(damaged.len() > 3);
-    for (log_index, number) in (1_000..).zip(damaged.iter().rev()) {
+    let mut last = 0;
+    let read = engine.0.read(&mut |stored| {
+        if let Stored::Batch(log_index, _) = stored {
+            last = log_index;
+        }
+        Ok(())
+    });
+    read.unwrap();
+    for (log_index, number) in (last + 1..).zip(damaged.iter().rev()) {
         let checkpoints = vec![(*number, Some(vec![255]))];
         let append = WriteBatch { log_index, checkpoints, ..WriteBatch::default() };
         engine.write(append, Box::new(|_| ()));
