@@ -34,7 +34,7 @@ fn limits() -> Limits {
 ///
 /// # Errors
 /// If it cannot be read.
-fn parts(engine: &dyn Engine) -> Result<impl Iterator<Item = Part> + use<>, EngineError> {
+pub(super) fn parts(engine: &dyn Engine) -> Result<impl Iterator<Item = Part> + use<>, EngineError> {
     // Logs of tests are small.
     let memory = if cfg!(test) { 0 } else { Memory::of_process().bytes };
     engine.read(&mut |_| Ok(()))?;

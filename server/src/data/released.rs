@@ -43,7 +43,7 @@ async fn dump(engine: &Arc<dyn Engine>) -> Vec<DumpedInstance> {
         Ok(())
     };
     offline::dump(engine, &[], add).await.unwrap();
-    assert!(!instances.is_sorted_by_key(|instance| instance.number), "they come in one part");
+    assert!(offline::parts(&**engine).unwrap().count() > 1, "they come in one part");
     instances.sort_by_key(|instance| instance.number);
     instances
 }
