@@ -15,7 +15,9 @@
 //! has no name. So each value carries a checksum of its table, its key and its bytes besides, which is
 //! verified whenever it is read. It is no protection against users that may write the disk.
 
+mod database;
 mod meta;
+mod opening;
 mod place;
 mod table;
 
@@ -24,7 +26,6 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::backends::{FileBackend, InMemoryBackend};
@@ -33,7 +34,9 @@ use redb::{
     WriteTransaction,
 };
 
-use self::meta::{FORMAT, IDENTITY, TAIL_KEY, format, meta, set_meta, set_tail, tail_place};
+use self::database::{HEADER, LogDatabase, warn_if_cut_off};
+use self::meta::{IDENTITY, format, meta, set_tail};
+use self::opening::{make, open};
 use self::place::FilePlace;
 use self::table::{SEAL, read_table, seal};
 use super::read_only::ReadOnlyFile;
@@ -49,25 +52,17 @@ const CHECKPOINTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("check
 const FORMAT_VERSION: u32 = 2;
 /// The version of a log whose batches are in the database.
 const WITHOUT_TAIL: u32 = 1;
-/// Bytes at the start of a database that [`NOT_CLOSED`] is in.
-const HEADER: usize = FLAGS + 1;
-/// The place of the flags in a database.
-const FLAGS: usize = 9;
-/// The flag that a database has as long as it is open.
-const NOT_CLOSED: u8 = 2;
 /// Memory for pages that the database has read or will write, where everything is read or written in its
 /// order: little is needed twice.
 const SMALL_CACHE: usize = 4 * 1024 * 1024;
 
 /// See the module.
 pub(crate) struct DiskEngine {
-    database: Database,
+    database: LogDatabase,
     tail: Mutex<Tail>,
     /// Those of the log that are files.
     files: Vec<FilePlace>,
     checkpoints: Mutex<StoreUsage>,
-    /// A write has failed: nothing more is written.
-    has_failed: AtomicBool,
 }
 
 /// The two files of a log, or what stands for them.
@@ -90,7 +85,7 @@ impl DiskEngine {
     pub(crate) fn create(paths: &Files<PathBuf>) -> Result<Self, EngineError> {
         let database = builder(SMALL_CACHE).create(&paths.database).map_err(storage_error)?;
         let tail = File::options().read(true).write(true).create_new(true).open(&paths.tail);
-        Self::make(database, file(tail)?, tail::SLOT)
+        Self::with(database, file(tail), |database, tail| make(database, tail, tail::SLOT))
     }
 
     /// Opens the log in these files.
@@ -107,7 +102,7 @@ impl DiskEngine {
         warn_if_cut_off(&header);
         // A log of format 1 has none.
         let tail = File::options().read(true).write(true).create(has_no_tail(&database)?).open(&paths.tail);
-        let mut engine = Self::with(database, file(tail)?, tail::SLOT)?;
+        let mut engine = Self::with(database, file(tail), |database, tail| open(database, tail, tail::SLOT))?;
         for path in [&paths.database, &paths.tail] {
             engine.files.push(FilePlace::of(path).map_err(storage_error)?);
         }
@@ -123,17 +118,17 @@ impl DiskEngine {
         if database.len().map_err(storage_error)? == 0 {
             return Err(EngineError::damaged("it is no log: it is empty"));
         }
-        let open = || {
+        let opened = || {
             let database = open_backend(database, SMALL_CACHE)?;
             let tail: Arc<dyn StorageBackend> = match ReadOnlyFile::open(&paths.tail) {
                 Ok(tail) => Arc::new(tail),
                 Err(_) if has_no_tail(&database)? => Arc::new(InMemoryBackend::new()),
                 Err(error) => return Err(tail_error(&error)),
             };
-            Self::with(database, tail, tail::SLOT)
+            Self::with(database, Ok(tail), |database, tail| open(database, tail, tail::SLOT))
         };
         // Other pages than those of a log may make the database panic.
-        let opened = catch_unwind(AssertUnwindSafe(open));
+        let opened = catch_unwind(AssertUnwindSafe(opened));
         opened.unwrap_or_else(|_| Err(EngineError::damaged("it is no log: its database cannot be opened")))
     }
 
@@ -144,7 +139,9 @@ impl DiskEngine {
     #[cfg(test)]
     pub(crate) fn in_memory() -> Result<Self, EngineError> {
         let database = builder(cache_size()).create_with_backend(InMemoryBackend::new());
-        Self::make(database.map_err(storage_error)?, Arc::new(InMemoryBackend::new()), 4 * tail::PAGE)
+        let file: Arc<dyn StorageBackend> = Arc::new(InMemoryBackend::new());
+        let make = |database: &Database, tail| make(database, tail, 4 * tail::PAGE);
+        Self::with(database.map_err(storage_error)?, Ok(file), make)
     }
 
     /// Opens the log in these files, or makes one if they are empty, with slots of so many bytes in its tail.
@@ -155,92 +152,18 @@ impl DiskEngine {
     pub(crate) fn on(files: Files<impl StorageBackend>, slot_bytes: usize) -> Result<Self, EngineError> {
         let is_new = files.database.len().map_err(storage_error)? == 0;
         let database = open_backend(files.database, cache_size())?;
-        let open = if is_new { Self::make } else { Self::with };
-        open(database, Arc::new(files.tail), slot_bytes)
+        let open = if is_new { make } else { open };
+        Self::with(database, Ok(Arc::new(files.tail)), |database, tail| open(database, tail, slot_bytes))
     }
 
-    /// Makes the log.
-    fn make(
-        database: Database,
-        tail: Arc<dyn StorageBackend>,
-        slot_bytes: usize,
-    ) -> Result<Self, EngineError> {
-        let key = rand::random::<[u8; tail::KEY]>();
-        let tail = Tail::create(tail, &key, slot_bytes)?;
-        let write = begin(&database).map_err(storage_error)?;
-        let identity = rand::random::<[u8; 16]>();
-        set_meta(&write, &[(IDENTITY, &identity)]).map_err(storage_error)?;
-        Self::finish(database, write, tail, &key)
-    }
-
-    /// Commits a tail that is new.
-    fn finish(
-        database: Database,
-        write: WriteTransaction,
-        tail: Tail,
-        key: &[u8],
-    ) -> Result<Self, EngineError> {
-        let made = (|| {
-            set_meta(&write, &[(FORMAT, &FORMAT_VERSION.to_le_bytes()), (TAIL_KEY, key)])?;
-            set_tail(&write, &tail, 0)?;
-            write.open_table(CHECKPOINTS)?;
-            Ok::<_, redb::Error>(write.commit()?)
-        })();
-        made.map_err(storage_error)?;
-        Ok(Self::of(database, tail))
-    }
-
-    fn of(database: Database, tail: Tail) -> Self {
-        Self {
-            database,
-            tail: Mutex::new(tail),
-            files: Vec::new(),
-            checkpoints: Mutex::default(),
-            has_failed: AtomicBool::new(false),
-        }
-    }
-
-    /// Opens the log. One of format 1 gets a tail, which is made anew.
     fn with(
         database: Database,
-        tail: Arc<dyn StorageBackend>,
-        slot_bytes: usize,
+        tail: Result<Arc<dyn StorageBackend>, EngineError>,
+        open: impl FnOnce(&Database, Arc<dyn StorageBackend>) -> Result<Tail, EngineError>,
     ) -> Result<Self, EngineError> {
-        match format(&database)? {
-            Some(FORMAT_VERSION) => {
-                let (key, place) = (meta(&database, TAIL_KEY)?, tail_place(&database)?);
-                let key = key.as_slice().try_into();
-                let key = key.map_err(|_| EngineError::damaged("the key of its tail is no key"))?;
-                let tail = Tail::open(tail, key, place.slot_bytes, place.start, place.last)?;
-                Ok(Self::of(database, tail))
-            }
-            Some(WITHOUT_TAIL) => Self::convert(database, tail, slot_bytes),
-            Some(newer) => Err(EngineError::failed(format!(
-                "the log has format {newer}, and this program knows formats up to {FORMAT_VERSION}: use a newer \
-                 stickycas-server"
-            ))),
-            None => Err(EngineError::damaged("it is no log: it has no format")),
-        }
-    }
-
-    /// Moves the batches of a log of format 1 into a tail. If that is cut off, the log has format 1 still.
-    fn convert(
-        database: Database,
-        tail: Arc<dyn StorageBackend>,
-        slot_bytes: usize,
-    ) -> Result<Self, EngineError> {
-        let key = rand::random::<[u8; tail::KEY]>();
-        let mut tail = Tail::create(tail, &key, slot_bytes)?;
-        {
-            let read = database.begin_read().map_err(storage_error)?;
-            read_table(&read.open_table(BATCHES).map_err(storage_error)?, BATCHES.name(), |place, batch| {
-                tail.append(place, batch).map_err(storage_error)
-            })?;
-        }
-        tail.sync().map_err(storage_error)?;
-        let write = begin(&database).map_err(storage_error)?;
-        write.delete_table(BATCHES).map_err(storage_error)?;
-        Self::finish(database, write, tail, &key)
+        let database = LogDatabase::from(database);
+        let tail = tail.and_then(|tail| open(&database, tail)).inspect_err(|_| database.give_up())?;
+        Ok(Self { database, tail: Mutex::new(tail), files: Vec::new(), checkpoints: Mutex::default() })
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {
@@ -258,7 +181,7 @@ impl DiskEngine {
     /// Writes the place of the last batch, so that it is missed if it is gone.
     fn write_last(&self) -> Result<(), redb::Error> {
         let tail = self.tail();
-        if self.has_failed.load(Ordering::Relaxed) || tail.last() == 0 {
+        if self.database.is_given_up() || tail.last() == 0 {
             return Ok(());
         }
         let write = begin(&self.database)?;
@@ -366,22 +289,8 @@ fn open_backend(backend: impl StorageBackend, cache: usize) -> Result<Database, 
     Ok(database)
 }
 
-/// `header`: the first bytes of the database as they were before it was opened.
-fn warn_if_cut_off(header: &[u8]) {
-    if was_cut_off(header) {
-        tracing::warn!(
-            "the server before this one did not end in order: what it had written and not committed is cut off"
-        );
-    }
-}
-
 fn has_no_tail(database: &Database) -> Result<bool, EngineError> {
     Ok(format(database)? == Some(WITHOUT_TAIL))
-}
-
-/// Whether the last commit to a database that begins with these bytes may be cut off when it is opened.
-fn was_cut_off(header: &[u8]) -> bool {
-    header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0)
 }
 
 /// Memory for the pages of the log of a server.
@@ -436,7 +345,7 @@ impl Engine for DiskEngine {
         done(match committed.and_then(|()| self.check_place()) {
             Ok(()) => Outcome::Committed,
             Err(error) => {
-                self.has_failed.store(true, Ordering::Relaxed);
+                self.database.give_up();
                 Outcome::Unknown(error)
             }
         });
@@ -477,6 +386,9 @@ impl Engine for DiskEngine {
 
 #[cfg(test)]
 mod tests {
+    use super::database::was_cut_off;
+    use super::meta::{FORMAT, set_meta};
+    use super::table::seal;
     use super::*;
 
     fn files(folder: &tempfile::TempDir) -> Files<PathBuf> {

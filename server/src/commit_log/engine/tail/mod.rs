@@ -138,8 +138,9 @@ impl Tail {
         last: u64,
     ) -> Result<Self, EngineError> {
         let length = file.len().map_err(failed)?;
+        // A slot that was added before a loss of power may not be whole: nothing is in it.
         let slots = length / slot_bytes as u64;
-        if start.slot >= slots || !length.is_multiple_of(slot_bytes as u64) {
+        if start.slot >= slots {
             return Err(EngineError::damaged(format!("its tail was cut off: {length} bytes are left of it")));
         }
         let mut tail = Self::new(Records::new(file, key, slot_bytes), slots, start.place - 1);
@@ -216,7 +217,6 @@ impl Tail {
         let slot = match self.free.pop_first() {
             Some(free) => free,
             None => {
-                // Its whole length at once: it is no multiple of a slot's for any other reason than damage.
                 let (slot, file) = (self.slots, &self.records.file);
                 file.set_len(self.records.offset(slot + 1))?;
                 file.write(self.records.offset(slot), &vec![0; self.records.slot_bytes])?;
