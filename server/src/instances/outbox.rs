@@ -179,6 +179,7 @@ pub(crate) enum Polled {
 #[derive(Debug, Default)]
 pub(crate) struct Receiver {
     frames: VecDeque<Outgoing>,
+    sent: usize,
 }
 
 impl Outbox {
@@ -326,6 +327,11 @@ impl Outbox {
 }
 
 impl Receiver {
+    /// The number of frames in all messages until now.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent
+    }
+
     /// Encodes as many frames as fit into `bytes`, at least one. The others stay.
     fn encode(&mut self, bytes: usize) -> EncodedResponse {
         /// About the length of an answer.
@@ -342,6 +348,7 @@ impl Receiver {
             encoded += 1;
         }
         self.frames.drain(..encoded);
+        self.sent += encoded;
         EncodedResponse(message)
     }
 }

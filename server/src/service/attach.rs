@@ -51,6 +51,8 @@ pub(crate) struct AttachStream {
     end: StreamEnd,
     /// The charge for the frames that wait and for the channels, and its bytes.
     held: Option<(BufferedBytes, usize)>,
+    /// The number of frames that have come. Each is answered by one.
+    asked: usize,
     /// The number of frames in the outbox when the stream last yielded before it sent them.
     lingered: usize,
     /// Whether the client has left so much unread that nothing more is read from it.
@@ -89,6 +91,7 @@ impl AttachStream {
             receiver: Receiver::default(),
             end,
             held: None,
+            asked: 0,
             lingered: 0,
             stalled: false,
             ended: false,
@@ -178,6 +181,7 @@ impl AttachStream {
         if !self.hold(count, 0) {
             return Err(too_many_unread().into());
         }
+        self.asked += count;
         let mut frames = frames.into_iter();
         frames.by_ref().take(granted).for_each(|frame| self.handle_frame(frame, now));
         if frames.len() > 0 {
@@ -417,11 +421,12 @@ impl AttachStream {
             failed => self.failed = failed.and_then(Result::err),
         }
         let limits = &self.service.0.limits;
-        // One answer seldom comes alone: other streams, whose turn is now, complete further phases. The
-        // frames that they add go out in the same message and the same write; an idle runtime comes back at
-        // once.
+        // Where more is to come, one answer seldom comes alone: other streams, whose turn is now, complete
+        // further phases. The frames that they add go out in the same message and the same write; an idle
+        // runtime comes back at once.
         let waiting = self.outbox.len();
-        if (self.lingered + 1..limits.frames_per_answer).contains(&waiting) {
+        let owed = self.asked.saturating_sub(self.receiver.sent());
+        if (self.lingered + 1..limits.frames_per_answer.min(owed)).contains(&waiting) {
             self.lingered = waiting;
             cx.waker().wake_by_ref();
             return Poll::Pending;

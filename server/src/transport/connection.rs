@@ -317,9 +317,9 @@ impl Connection {
         OpenCall(self.clone())
     }
 
-    /// Whether a request is open.
-    pub(super) fn has_calls(&self) -> bool {
-        self.0.calls.load(Ordering::Relaxed) > 0
+    /// The number of requests that are open.
+    pub(super) fn open_calls(&self) -> usize {
+        self.0.calls.load(Ordering::Relaxed)
     }
 
     /// A piece of an answer is handed to the transport.

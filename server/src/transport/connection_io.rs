@@ -101,8 +101,9 @@ impl<T> ConnectionIo<T> {
 
     /// Whether to write one turn later. One answer seldom comes alone: the tasks that run now have others for
     /// the same client, which then go out in the same write. An idle runtime polls this task again at once.
+    /// With one open call nothing is put off: a stream of Attach has waited for its further answers already.
     fn defer_write(&mut self, cx: &mut Context<'_>) -> bool {
-        self.write_deferred = !self.write_deferred;
+        self.write_deferred = !self.write_deferred && self.connection.open_calls() > 1;
         if self.write_deferred {
             cx.waker().wake_by_ref();
         }
@@ -444,7 +445,8 @@ mod tests {
 
     #[tokio::test]
     async fn each_write_is_deferred_once_and_wakes_its_task() {
-        let (mut io, _connection, mut client) = connect().await;
+        let (mut io, connection, mut client) = connect().await;
+        let _calls = [(); 2].map(|()| connection.open_call());
         let wakes = Arc::new(CountingWaker::default());
         let waker = Waker::from(wakes.clone());
         let mut write = |bytes| Pin::new(&mut io).poll_write(&mut Context::from_waker(&waker), bytes);
@@ -460,8 +462,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_writes_of_one_call_are_not_deferred() {
+        let (mut io, connection, _client) = connect().await;
+        let mut write = || Pin::new(&mut io).poll_write(&mut Context::from_waker(Waker::noop()), b"abc");
+        let calls = [(); 2].map(|()| connection.open_call());
+        assert!(write().is_pending());
+        drop(calls);
+        let _call = connection.open_call();
+        for _ in 0..3 {
+            assert!(write().is_ready());
+        }
+    }
+
+    #[tokio::test]
     async fn an_aborted_connection_drops_its_deferred_write() {
         let (mut io, connection, mut client) = connect().await;
+        let _calls = [(); 2].map(|()| connection.open_call());
         let (deferred, is_deferred) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(async move {
             let write = Pin::new(&mut io).poll_write(&mut Context::from_waker(Waker::noop()), b"late");

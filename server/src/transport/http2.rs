@@ -122,7 +122,7 @@ async fn idle(connection: &Connection) {
     let mut idle = Duration::ZERO;
     while idle < GOODBYE {
         tokio::time::sleep(LAST_CALL).await;
-        idle = if connection.has_calls() { Duration::ZERO } else { idle + LAST_CALL };
+        idle = if connection.open_calls() > 0 { Duration::ZERO } else { idle + LAST_CALL };
     }
 }
 

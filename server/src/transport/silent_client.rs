@@ -51,7 +51,7 @@ impl SilentClientDeadline {
                 while self.deadline.as_mut().poll(cx).is_ready() {
                     // A call that needs no principal, such as a Watch of the health service, may take its
                     // time.
-                    if !connection.has_calls() {
+                    if connection.open_calls() == 0 {
                         connection.count(Counter::ConnectionSilent);
                         return Err(io::ErrorKind::TimedOut.into());
                     }
