@@ -80,12 +80,12 @@ impl ProcessorTime {
 
     /// Whether the principal has taken more than it may.
     pub(super) fn is_overdrawn(&self, now: u64) -> bool {
-        self.taken.taken(now, self.share()) > AT_ONCE.into()
+        self.taken.has_taken_more(now, AT_ONCE, self.share())
     }
 
     /// Whether it has taken far more.
     pub(super) fn is_far_overdrawn(&self, now: u64) -> bool {
-        self.taken.taken(now, self.share()) > FAR_MORE.into()
+        self.taken.has_taken_more(now, FAR_MORE, self.share())
     }
 
     /// The rounds of its tasks.

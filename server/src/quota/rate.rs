@@ -94,9 +94,10 @@ impl Bucket {
         level.checked_sub(now).filter(|wait| *wait > 0).map(Duration::from_nanos)
     }
 
-    /// The number of requests that have been taken and are not refilled yet, the overdrawn ones included.
-    pub(super) fn taken(&self, now: u64, rate: Rate) -> u64 {
-        self.full_at.load(Ordering::Relaxed).saturating_sub(now).div_ceil(rate.interval)
+    /// Whether more than so many requests have been taken and are not refilled yet, the overdrawn ones
+    /// included.
+    pub(super) fn has_taken_more(&self, now: u64, requests: u32, rate: Rate) -> bool {
+        self.full_at.load(Ordering::Relaxed).saturating_sub(now) > rate.interval * u64::from(requests)
     }
 
     /// Whether the bucket is full.
@@ -135,7 +136,9 @@ mod tests {
         assert_eq!(bucket.overdrawn(SECOND / 2, rate), None);
         bucket.charge(SECOND / 2, 1_000, rate);
         assert_eq!(bucket.overdrawn(SECOND / 2, rate), Some(Duration::from_secs(1)), "nobody pays for more");
-        assert_eq!((bucket.taken(SECOND / 2, rate), bucket.taken(SECOND, rate)), (20, 15));
+        for (now, taken) in [(SECOND / 2, 20), (SECOND, 15)] {
+            assert!(bucket.has_taken_more(now, taken - 1, rate) && !bucket.has_taken_more(now, taken, rate));
+        }
         bucket.charge(9 * SECOND, 11, rate);
         assert_eq!(bucket.overdrawn(9 * SECOND, rate), Some(Duration::from_millis(100)));
     }

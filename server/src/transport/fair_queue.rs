@@ -6,12 +6,13 @@
 //! of its principal. Between two passes of the runtime, in which it comes to other tasks that are ready, only
 //! so many polls are for accounts that have taken more than their share. While there are such turns they cost
 //! next to nothing; a task that comes later waits in a queue, and the next pass gives turns to the first of
-//! it. While others are served, the turns of a pass are few; those of accounts that have taken far more come
-//! behind, one at a time, and only when all others were served, with what these sent meanwhile; or when they
-//! have waited for [`LONGEST_PAUSE`]. So a correct client that comes above its share for a while is not among
-//! those that never have enough. Accounts take turns, one task of each in a round, so that greedy clients
-//! share alike what is left, however many connections and calls they have. They get all time that no other
-//! task wants.
+//! it. While others are served beside accounts that have taken far more, the turns of a pass are few; those
+//! of these accounts come behind, one at a time, and only when all others were served, with what these sent
+//! meanwhile; or when they have waited for [`LONGEST_PAUSE`]. So correct clients that are as busy as each
+//! other wait for nothing, though some are just above their share, and one that comes above it for a while is
+//! not among those that never have enough. Accounts take turns, one task of each in a round, so that greedy
+//! clients share alike what is left, however many connections and calls they have. They get all time that no
+//! other task wants.
 //!
 //! Connections that belong to no principal yet, in their handshake or before their first call, are charged to
 //! the account of all clients without identity. They take their turns by address: a flood of them waits for
@@ -34,15 +35,15 @@ use super::work_time;
 use crate::poll_clock;
 use crate::quota::Rounds;
 
-/// Turns of a pass while nobody else is there.
-const TURNS_ALONE: usize = 64;
-/// Turns of a pass while others are there; and of tasks that are a little above their share, one after the
-/// other, before one of those far above it has its turn too.
+/// Turns of a pass while nobody has to be protected.
+const TURNS_ALONE: usize = 128;
+/// Turns of a pass while others are to be protected; and of tasks that are a little above their share, one
+/// after the other, before one of those far above it has its turn too.
 const IN_A_ROW: usize = 8;
 /// The longest wait of a turn for others that are served one after the other: a greedy account goes on,
 /// slowly.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-/// The time for which others count as being there after they were served.
+/// The time for which others are protected after they were served.
 const LATELY: Duration = Duration::from_millis(100);
 
 /// See the module. Clones share the queue.
@@ -65,6 +66,8 @@ struct Queue {
     came: Notify,
     /// Whether a client that has not taken more than its share was served since a giver has looked.
     other_served: AtomicBool,
+    /// Whether a client that has taken far more has come since then.
+    far_more_came: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +82,7 @@ struct Waiting {
     far_more: Tasks,
     /// The number of tasks of the first kind that had their turn since one of the second had.
     in_a_row: usize,
-    /// The last moment at which a giver saw that others were served.
+    /// The last moment at which a giver saw that others were served beside clients that have taken far more.
     others_at: Option<Instant>,
 }
 
@@ -93,6 +96,7 @@ impl Queue {
             waiting: Mutex::default(),
             came: Notify::new(),
             other_served: AtomicBool::new(false),
+            far_more_came: AtomicBool::new(false),
         }
     }
 
@@ -100,11 +104,15 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a turn of this pass, if one is left.
-    fn take(&self) -> bool {
+    /// Takes a turn of this pass, if one is left, for a task whose account has taken more than its share or
+    /// far more.
+    fn take(&self, far_more: bool) -> bool {
+        if far_more {
+            set(&self.far_more_came);
+        }
         let left = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
         // In time, so that where few tasks are ready the next pass is over before somebody would wait for it.
-        if left.is_ok_and(|left| left <= IN_A_ROW / 2) {
+        if left.is_ok_and(|left| left <= IN_A_ROW / 2 || left == TURNS_ALONE / 2) {
             self.came.notify_one();
         }
         left.is_ok()
@@ -126,9 +134,7 @@ impl Queue {
 
     /// A task had its turn at once, of a client that has not taken more than its share.
     fn other_came(&self) {
-        if !self.other_served.load(Relaxed) {
-            self.other_served.store(true, Relaxed);
-        }
+        set(&self.other_served);
     }
 
     /// Begins passes when there is work for them, for ever.
@@ -151,8 +157,9 @@ impl Queue {
             // The runtime comes back here when it has come to the others that are ready, up to 61 of them.
             tokio::task::yield_now().await;
             let others_served = self.other_served.swap(false, Relaxed);
+            let far_more_came = self.far_more_came.swap(false, Relaxed);
             let mut waiting = self.waiting();
-            if others_served {
+            if others_served && (far_more_came || !waiting.far_more.is_empty()) {
                 waiting.others_at = Some(Instant::now());
             }
             let only_far_more = waiting.more.is_empty() && !waiting.far_more.is_empty();
@@ -160,6 +167,13 @@ impl Queue {
                 return;
             }
         }
+    }
+}
+
+/// Sets a flag that is mostly set already, which then costs no more than to read it.
+fn set(flag: &AtomicBool) {
+    if !flag.load(Relaxed) {
+        flag.store(true, Relaxed);
     }
 }
 
@@ -245,11 +259,13 @@ impl<F: Future> Future for InTurns<F> {
         let (began, queue) = (Instant::now(), &this.queue.0.queue);
         if this.turn.is_none() {
             let account = this.connection.charged_account();
-            if !account.is_greedy(began) {
+            if account.is_greedy(began) {
+                let far_more = account.is_far_above_its_share(began);
+                if !queue.take(far_more) {
+                    *this.turn = Some(queue.wait(this.connection.rounds(), far_more));
+                }
+            } else {
                 queue.other_came();
-            } else if !queue.take() {
-                *this.turn =
-                    Some(queue.wait(this.connection.rounds(), account.is_far_above_its_share(began)));
             }
         }
         if let Some(waiting) = this.turn {
@@ -385,6 +401,33 @@ mod tests {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn without_any_far_above_its_share_nobody_waits() {
+        /// More than they may take at once, and little more.
+        const LITTLE: Duration = Duration::from_millis(5);
+        /// The number of them that are ready in a pass of the runtime, more than have turns beside others.
+        const BUSY: usize = 2 * IN_A_ROW;
+        for (took, waits) in [(LITTLE, false), (SECOND, true)] {
+            let principals = Principals::new(&Limits::default());
+            let queue = FairQueue::new();
+            let mut waited = 0;
+            for number in 0..5 * BUSY {
+                let connection = connection(&principals, &format!("busy-{number}"), took);
+                let modest = self::connection(&principals, "modest", Duration::ZERO);
+                queue.clone().run(modest, std::future::ready(7)).await;
+                let mut task = pin!(queue.clone().run(connection, std::future::ready(7)));
+                let waits = poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_pending())).await;
+                // The first pass has few turns.
+                waited += usize::from(waits && number > BUSY);
+                if number % BUSY == 0 {
+                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await;
+                }
+            }
+            assert_eq!(waited > 0, waits, "{waited}");
         }
     }
 
