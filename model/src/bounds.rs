@@ -4,12 +4,16 @@
 //! the set of values that correct processes propose and f counts the processes that may have cost Vc a warp's
 //! entry: the Byzantine ones, and the correct ones that were late (F6).
 //!
-//! The first is not only sufficient. With W = ceil(n/p) warps, f*(|Vc|+1)*p < n says the same as f*(|Vc|+1) <
-//! W, since the left side of the latter is whole. If it does not hold, no process is late and some value v is
-//! smaller than all of Vc, the adversary puts its processes into f warps, wins each, and appends v every
-//! time. The other W-f entries are shared by |Vc| values, and correct processes may have proposed so that no
-//! value has more than ceil((W-f)/|Vc|) of them, which is at most f. So v is the mode: a tie goes to the
-//! smallest. The test of this module searches all small cases and finds the formula exact.
+//! With W = ceil(n/p) warps, f*(|Vc|+1)*p < n says the same as f*(|Vc|+1) < W, since the left side of the
+//! latter is whole. W is T of K1 for one append round, and with q of them the bounds are f*(|Vc|+1) < T and
+//! 2*f < T (K3): each of the f adds at most one false entry and costs at most one true one, so of at least
+//! T-f true entries some value of Vc has ceil((T-f)/|Vc|) > f.
+//!
+//! The first is not only sufficient. If it does not hold, no process is late and some value v is smaller than
+//! all of Vc, the adversary puts its processes where it wins f appends, all of v. The other T-f entries are
+//! shared by |Vc| values, and correct processes may have proposed so that no value has more than
+//! ceil((T-f)/|Vc|) of them, which is at most f. So v is the mode: a tie goes to the smallest.
+//! `model/tests/bounds.rs` searches all small cases and finds the formula exact.
 //!
 //! The second is the first for |Vc| = 1. The paper remarks that for p = 1 "f can be as large as ceil(n/2)";
 //! that is one too many, as 2*f < n shows.
@@ -74,6 +78,16 @@ pub enum Premise {
         /// n, the number of processes.
         processes: u32,
     },
+    /// The bound of several append rounds for strong validity: f*(|Vc|+1) < T (K3).
+    #[error("f*(|Vc|+1) < T does not hold: {f}*({values}+1) = {} >= {phases}", strong_cost(*.f, *.values, 1))]
+    StrongBoundOfRounds {
+        /// f: Byzantine and late correct processes.
+        f: u64,
+        /// |Vc|: different values proposed by correct processes.
+        values: u64,
+        /// T, the most appends that can win.
+        phases: u32,
+    },
     /// The corollary's bound for common-value validity: 2*f*p < n.
     #[error("2*f*p < n does not hold: 2*{f}*{warp_size} = {} >= {processes}", strong_cost(*.f, 1, *.warp_size))]
     CommonBound {
@@ -83,6 +97,14 @@ pub enum Premise {
         warp_size: u32,
         /// n, the number of processes.
         processes: u32,
+    },
+    /// The bound of several append rounds for common-value validity: 2*f < T (K3).
+    #[error("2*f < T does not hold: 2*{f} = {} >= {phases}", strong_cost(*.f, 1, 1))]
+    CommonBoundOfRounds {
+        /// f: Byzantine and late correct processes.
+        f: u64,
+        /// T, the most appends that can win.
+        phases: u32,
     },
     /// The append window is `first_access` (A2, section 9).
     #[error("append window open")]
@@ -98,44 +120,54 @@ pub enum Premise {
     },
 }
 
-/// Whether strong validity is promised (V3): f*(|Vc|+1)*p < n. `f` counts Byzantine and late correct
+/// Whether strong validity is promised (V3, K3): f*(|Vc|+1) < T. `f` counts Byzantine and late correct
 /// processes, `values` is |Vc|.
 ///
 /// # Errors
-/// The bound, with its numbers, when it does not hold.
+/// The bound, with its numbers, when it does not hold; for q = 1 as the paper has it.
 pub fn strong_validity(params: &Params, f: u64, values: u64) -> Result<(), Premise> {
-    let (warp_size, processes) = (params.warp_size(), params.processes());
-    if strong_cost(f, values, warp_size) < u64::from(processes) {
-        Ok(())
-    } else {
-        Err(Premise::StrongBound { f, values, warp_size, processes })
+    if is_inside(params, f, values) {
+        return Ok(());
     }
+    let (warp_size, processes) = (params.warp_size(), params.processes());
+    Err(match params.append_rounds() {
+        1 => Premise::StrongBound { f, values, warp_size, processes },
+        _ => Premise::StrongBoundOfRounds { f, values, phases: params.append_phases() },
+    })
 }
 
-/// Whether common-value validity is promised (V3): 2*f*p < n. `f` as for [`strong_validity`].
+/// Whether common-value validity is promised (V3, K3): 2*f < T. `f` as for [`strong_validity`].
 ///
 /// # Errors
-/// The bound, with its numbers, when it does not hold.
+/// The bound, with its numbers, when it does not hold; for q = 1 as the paper has it.
 pub fn common_validity(params: &Params, f: u64) -> Result<(), Premise> {
-    let (warp_size, processes) = (params.warp_size(), params.processes());
-    if strong_cost(f, 1, warp_size) < u64::from(processes) {
-        Ok(())
-    } else {
-        Err(Premise::CommonBound { f, warp_size, processes })
+    if is_inside(params, f, 1) {
+        return Ok(());
     }
+    let (warp_size, processes) = (params.warp_size(), params.processes());
+    Err(match params.append_rounds() {
+        1 => Premise::CommonBound { f, warp_size, processes },
+        _ => Premise::CommonBoundOfRounds { f, phases: params.append_phases() },
+    })
+}
+
+/// f*(|Vc|+1) < T.
+fn is_inside(params: &Params, f: u64, values: u64) -> bool {
+    strong_cost(f, values, 1) < u64::from(params.append_phases())
 }
 
 /// The most processes that may be Byzantine or late with strong validity still promised for |Vc| = `values`.
 /// With `values` = 1 it is the same for common-value validity.
 #[must_use]
 pub fn largest_f(params: &Params, values: u64) -> u64 {
-    u64::from(params.processes() - 1) / strong_cost(1, values, params.warp_size())
+    u64::from(params.append_phases() - 1) / strong_cost(1, values, 1)
 }
 
-/// The phase by which a correct process decides that missed `missed` of its own phases: W*(1+c+m) (D2).
+/// The phase by which a correct process decides that missed `missed` of its own phases: W*(q+c+m), where c =
+/// ceil(T/r) (D2, K2).
 #[must_use]
 pub fn phase_bound(params: &Params, missed: u64) -> Phase {
-    let rounds = missed.saturating_add(1 + u64::from(params.reads()));
+    let rounds = missed.saturating_add(u64::from(params.append_rounds()) + u64::from(params.reads()));
     Phase::new(rounds.saturating_mul(u64::from(params.warps())))
         .expect("there is a warp, so a round has a phase")
 }
@@ -149,11 +181,14 @@ fn strong_cost(f: u64, values: u64, warp_size: u32) -> u64 {
 mod tests {
     use super::*;
     use crate::params::ParamsSpec;
-    use crate::process::mode;
-    use crate::types::Value;
 
     fn params(n: u32, p: u32, r: u32) -> Params {
         Params::try_new(ParamsSpec::new(n, p, r)).unwrap()
+    }
+
+    /// With q append rounds.
+    fn with_rounds(n: u32, p: u32, append_rounds: u32) -> Params {
+        Params::try_new(ParamsSpec { append_rounds, ..ParamsSpec::new(n, p, 3) }).unwrap()
     }
 
     #[test]
@@ -165,6 +200,9 @@ mod tests {
             "f*(|Vc|+1)*p < n does not hold: 4*(2+1)*2 = 24 >= 16"
         );
         assert_eq!(missing(common_validity(&params, 4)), "2*f*p < n does not hold: 2*4*2 = 16 >= 16");
+        let params = with_rounds(7, 3, 2);
+        assert_eq!(missing(strong_validity(&params, 2, 2)), "f*(|Vc|+1) < T does not hold: 2*(2+1) = 6 >= 5");
+        assert_eq!(missing(common_validity(&params, 3)), "2*f < T does not hold: 2*3 = 6 >= 5");
     }
 
     #[test]
@@ -195,6 +233,8 @@ mod tests {
                 for values in 1..=6 {
                     let params = params(n, p, 1);
                     let f = largest_f(&params, values);
+                    let of_paper = |f: u64| f * (values + 1) * u64::from(p) < u64::from(n);
+                    assert!(of_paper(f) && !of_paper(f + 1), "n={n} p={p} |Vc|={values} f={f}");
                     assert!(strong_validity(&params, f, values).is_ok(), "n={n} p={p} |Vc|={values} f={f}");
                     assert!(
                         strong_validity(&params, f + 1, values).is_err(),
@@ -209,80 +249,7 @@ mod tests {
     fn the_phase_bound_has_a_round_for_each_access_and_missed_phase() {
         assert_eq!(phase_bound(&params(16, 2, 3), 0).get(), 8 * (1 + 3));
         assert_eq!(phase_bound(&params(16, 2, 3), 2).get(), 8 * (1 + 3 + 2));
-    }
-
-    /// n small processes, of which the adversary holds those in `byzantine` (a bit set). A correct process
-    /// proposes one of `values` values, all larger than the adversary's.
-    struct Search {
-        params: Params,
-        byzantine: u32,
-        values: usize,
-    }
-
-    impl Search {
-        /// Whether correct processes may propose so, with all the values in use, that the mode is the
-        /// adversary's value.
-        fn adversary_can_win(&self) -> bool {
-            let n = self.params.processes() as usize;
-            let correct: Vec<usize> = (0..n).filter(|i| self.byzantine & (1 << i) == 0).collect();
-            (0..self.values.pow(u32::try_from(correct.len()).unwrap())).any(|mut draw| {
-                let mut proposals = vec![None; n];
-                for &process in &correct {
-                    proposals[process] = Some(draw % self.values);
-                    draw /= self.values;
-                }
-                let all_used = (0..self.values).all(|value| proposals.contains(&Some(value)));
-                all_used && self.some_list_is_won(&proposals, &mut Vec::new())
-            })
-        }
-
-        /// Whether winners can be chosen for the remaining warps so that the adversary's value is the mode.
-        fn some_list_is_won(&self, proposals: &[Option<usize>], list: &mut Vec<usize>) -> bool {
-            let p = self.params.warp_size() as usize;
-            let Some(warp) = proposals.chunks(p).nth(list.len()) else {
-                return adversary_is_mode(list);
-            };
-            // The adversary wins every warp that it has a member in; 0 is its value.
-            let mut entries: Vec<usize> = match warp.contains(&None) {
-                true => vec![0],
-                false => warp.iter().flatten().map(|value| value + 1).collect(),
-            };
-            entries.sort_unstable();
-            entries.dedup();
-            entries.into_iter().any(|entry| {
-                list.push(entry);
-                let won = self.some_list_is_won(proposals, list);
-                list.pop();
-                won
-            })
-        }
-    }
-
-    fn adversary_is_mode(list: &[usize]) -> bool {
-        let values: Vec<Value> =
-            list.iter().map(|&entry| Value::new(&[u8::try_from(entry).unwrap()]).unwrap()).collect();
-        mode(&values).is_some_and(|mode| mode.as_bytes() == [0])
-    }
-
-    #[test]
-    fn the_strong_bound_is_exact_in_all_small_cases() {
-        let mut missed = 0;
-        for (n, p, values) in small_cases() {
-            let params = params(n, p, 1);
-            for f in 0..=n - u32::try_from(values).unwrap() {
-                let adversary_wins = (0..1_u32 << n).filter(|set| set.count_ones() == f).any(|byzantine| {
-                    Search { params: params.clone(), byzantine, values }.adversary_can_win()
-                });
-                let promised = strong_validity(&params, u64::from(f), values as u64).is_ok();
-                assert_eq!(adversary_wins, !promised, "n={n} p={p} f={f} |Vc|={values}");
-                missed += u32::from(!promised);
-            }
-        }
-        assert!(missed > 0, "both sides of the bound were searched");
-    }
-
-    fn small_cases() -> impl Iterator<Item = (u32, u32, usize)> {
-        let sizes = (1..=7).flat_map(|n| (1..=n).map(move |p| (n, p)));
-        sizes.flat_map(|(n, p)| (1..=3.min(n as usize)).map(move |values| (n, p, values)))
+        let all_rounds = with_rounds(7, 3, 3);
+        assert_eq!((all_rounds.append_phases(), phase_bound(&all_rounds, 1).get()), (7, 3 * (3 + 3 + 1)));
     }
 }

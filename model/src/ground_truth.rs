@@ -110,7 +110,8 @@ impl GroundTruth {
         Self { assignments, late: BTreeSet::new(), faulty: BTreeSet::new() }
     }
 
-    /// The same, with these processes coming late: only when the first phase of their warp has passed (F6).
+    /// The same, with these processes coming late: only when the phases of their warp that may append have
+    /// passed (F6, K3).
     #[must_use]
     pub fn with_late(self, late: BTreeSet<ProcessId>) -> Self {
         Self { late, ..self }
@@ -187,8 +188,8 @@ impl GroundTruth {
     #[must_use]
     pub fn latecomers(&self, params: &Params) -> Latecomers {
         let schedule = Schedule::new(params);
-        let first_phase = |process| schedule.first_phase(params.warp_of(process));
-        Latecomers(self.late.iter().map(|&process| (first_phase(process), process)).collect())
+        let last_phase = |process| schedule.last_append_phase(params.warp_of(process));
+        Latecomers(self.late.iter().map(|&process| (last_phase(process), process)).collect())
     }
 
     /// V_c: the values that correct processes propose.
@@ -202,14 +203,14 @@ impl GroundTruth {
     }
 }
 
-/// Late processes that have not come yet, each with the first phase of its warp.
+/// Late processes that have not come yet, each with the last phase of its warp that may append.
 #[derive(Clone, Debug, Default)]
 pub struct Latecomers(Vec<(Phase, ProcessId)>);
 
 impl Latecomers {
-    /// The processes that come when this phase has been reached: their first phase has passed.
+    /// The processes that come when this phase has been reached: their phases that may append have passed.
     pub fn come(&mut self, reached: Phase) -> Vec<ProcessId> {
-        self.0.extract_if(.., |(first, _)| *first <= reached).map(|(_, process)| process).collect()
+        self.0.extract_if(.., |(last, _)| *last <= reached).map(|(_, process)| process).collect()
     }
 
     /// Whether a process is among them.

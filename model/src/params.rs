@@ -65,7 +65,8 @@ pub enum Arbiter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AppendWindow {
-    /// A warp may append only in its own first phase; the list is sealed when every warp has had it.
+    /// A warp may append only in its own first q phases; the list is sealed when every warp has had them
+    /// (K1).
     #[default]
     FirstAccess,
     /// Any phase may append until n entries stand: the paper as printed.
@@ -109,6 +110,8 @@ pub struct ParamsSpec {
     pub arbiter: Arbiter,
     /// When appends count.
     pub append_window: AppendWindow,
+    /// q, the number of a warp's phases in which it may append under `first_access` (K1).
+    pub append_rounds: u32,
     /// Patience of each process.
     pub patience: Patience,
     /// How long phase 1 waits, from the first join, for all to join.
@@ -133,6 +136,7 @@ impl ParamsSpec {
             seed: Seed::default(),
             arbiter: Arbiter::default(),
             append_window: AppendWindow::default(),
+            append_rounds: 1,
             patience: Patience::default(),
             join_timeout: DEFAULT_JOIN_TIMEOUT,
             pace: DEFAULT_PACE,
@@ -164,6 +168,17 @@ pub enum ParamsError {
         /// n.
         processes: u32,
     },
+    /// q is 0 or above p.
+    #[error("append rounds q = {append_rounds}: give 1 to p = {warp_size}")]
+    AppendRounds {
+        /// q as requested.
+        append_rounds: u32,
+        /// p.
+        warp_size: u32,
+    },
+    /// q is above 1 in a window that has no rounds.
+    #[error("append rounds q = {0}: give 1, or the append window first_access")]
+    OpenAppendRounds(u32),
     /// The priority order names a process that does not exist.
     #[error("priority arbiter: there is no process {process} among n = {processes}")]
     UnknownPriority {
@@ -229,6 +244,13 @@ impl Params {
         if !(1..=processes).contains(&spec.read_size) {
             return Err(ParamsError::ReadSize { read_size: spec.read_size, processes });
         }
+        if !(1..=spec.warp_size).contains(&spec.append_rounds) {
+            let (append_rounds, warp_size) = (spec.append_rounds, spec.warp_size);
+            return Err(ParamsError::AppendRounds { append_rounds, warp_size });
+        }
+        if spec.append_window == AppendWindow::Open && spec.append_rounds > 1 {
+            return Err(ParamsError::OpenAppendRounds(spec.append_rounds));
+        }
         if let Arbiter::Priority(order) = &spec.arbiter {
             check_priority(order, processes)?;
         }
@@ -276,17 +298,32 @@ impl Params {
         self.0.processes.div_ceil(self.0.warp_size)
     }
 
-    /// c = ceil(W/r), the reads that a correct process needs for a full list.
+    /// q, the number of a warp's phases in which it may append under `first_access` (K1).
     #[must_use]
-    pub fn reads(&self) -> u32 {
-        self.warps().div_ceil(self.0.read_size)
+    pub fn append_rounds(&self) -> u32 {
+        self.0.append_rounds
     }
 
-    /// The most entries that can ever stand in the list: W under `first_access`, n under `open` (A1, A2).
+    /// T, the most appends that can win in the first q phases of all warps: of each warp as many as it has
+    /// phases or members, whichever are fewer (SPEC section 12). W for q = 1.
+    #[must_use]
+    pub fn append_phases(&self) -> u32 {
+        let whole = self.warps() - 1;
+        let in_last = self.0.processes - whole * self.0.warp_size;
+        whole * self.0.append_rounds + in_last.min(self.0.append_rounds)
+    }
+
+    /// c = ceil(T/r), the reads that a correct process needs for a full list.
+    #[must_use]
+    pub fn reads(&self) -> u32 {
+        self.append_phases().div_ceil(self.0.read_size)
+    }
+
+    /// The most entries that can ever stand in the list: T under `first_access`, n under `open` (A1, A2, K1).
     #[must_use]
     pub fn list_limit(&self) -> u32 {
         match self.0.append_window {
-            AppendWindow::FirstAccess => self.warps(),
+            AppendWindow::FirstAccess => self.append_phases(),
             AppendWindow::Open => self.0.processes,
         }
     }
@@ -390,6 +427,12 @@ mod tests {
         assert_eq!(refused(|spec| spec.processes = 0), "n = 0 processes: give 1 to 65536");
         assert_eq!(refused(|spec| spec.warp_size = 5), "warp size p = 5: give 1 to n = 4");
         assert_eq!(refused(|spec| spec.read_size = 0), "read size r = 0: give 1 to n = 4");
+        assert_eq!(refused(|spec| spec.append_rounds = 0), "append rounds q = 0: give 1 to p = 2");
+        assert_eq!(refused(|spec| spec.append_rounds = 3), "append rounds q = 3: give 1 to p = 2");
+        let in_open = |spec: &mut ParamsSpec| {
+            (spec.append_window, spec.append_rounds) = (AppendWindow::Open, 2);
+        };
+        assert_eq!(refused(in_open), "append rounds q = 2: give 1, or the append window first_access");
         assert_eq!(refused(|spec| spec.pipeline = 0), "pipeline = 0: give 1 to 1024");
         let twice = |spec: &mut ParamsSpec| {
             spec.arbiter = Arbiter::Priority(vec![ProcessId::FIRST, ProcessId::FIRST]);

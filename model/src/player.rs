@@ -6,7 +6,7 @@
 //! or after a lost connection a new welcome. It may pass on an answer twice; only the first counts.
 //!
 //! # A new session, and a new life
-//! A player sends one access at a time, or its first two ([`Player::reading_ahead`]), and relies on F8: the
+//! A player sends one access at a time, or its first ones ([`Player::sending_ahead`]), and relies on F8: the
 //! same number and content again is the same access. So after each welcome it sends again what is not
 //! answered, and nothing is executed twice. It sends one after the other then: an access that was answered in
 //! an earlier session is answered when it comes again, and one behind it that waited perhaps before that.
@@ -17,6 +17,7 @@
 //! nothing is left to do.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::sync::Arc;
 
 use crate::access::{Answer, ReadAnswer, Refusal};
@@ -59,8 +60,8 @@ pub struct Player {
     next: AccessNumber,
     /// Accesses that are not answered, in order.
     pending: VecDeque<Pending>,
-    /// Whether a read follows its first access at once.
-    reads_ahead: bool,
+    /// Whether further accesses follow its first one at once.
+    sends_ahead: bool,
     /// The decision, from when it is reached.
     decision: Option<Value>,
     /// Whether the decision has been sent in this session.
@@ -92,7 +93,7 @@ impl Player {
             behaviour,
             next: AccessNumber::FIRST,
             pending: VecDeque::new(),
-            reads_ahead: false,
+            sends_ahead: false,
             decision: None,
             reported: false,
             inherited: false,
@@ -109,16 +110,16 @@ impl Player {
         self.pending.clear();
         self.next = AccessNumber::FIRST;
         self.decision = None;
-        (self.reads_ahead, self.reported, self.inherited, self.welcomed) = (false, false, false, false);
+        (self.sends_ahead, self.reported, self.inherited, self.welcomed) = (false, false, false, false);
         (self.ended, self.unanswered) = (None, None);
     }
 
-    /// The same correct process, which sends its first read together with its append if two accesses may wait
-    /// (F7): that read starts at 0, whatever the append is answered (D1). For a driver that performs several
-    /// steps before it waits.
+    /// The same correct process, which sends its appends in all q rounds and its first read at once, or as
+    /// many of them as may wait (F7, K2): what it appends stays the same, and behind q appends a read starts
+    /// at 0, whatever they are answered. For a driver that performs several steps before it waits.
     #[must_use]
-    pub fn reading_ahead(self) -> Self {
-        Self { reads_ahead: self.view.params.spec().pipeline > 1, ..self }
+    pub fn sending_ahead(self) -> Self {
+        Self { sends_ahead: true, ..self }
     }
 
     /// Its view.
@@ -225,16 +226,24 @@ impl Player {
     fn act(&mut self) {
         match self.behaviour.act(&self.view) {
             Act::Access { op, when } => {
-                let is_first = self.next == AccessNumber::FIRST;
-                self.push(op, when);
-                if is_first && self.reads_ahead {
-                    self.push(RawOp::Read(Position::new(0)), when);
+                if self.sends_ahead && self.next == AccessNumber::FIRST {
+                    self.push_ahead(&op, when);
+                } else {
+                    self.push(op, when);
                 }
             }
             Act::Decide(value) => self.decision = Some(value),
             Act::Silent => self.end(ProcessEnd::NothingToDecide),
             Act::Crash => self.fail("crashed"),
         }
+    }
+
+    /// The first append, and what follows it without its answer.
+    fn push_ahead(&mut self, append: &RawOp, when: SendTime) {
+        let params = &self.view.params;
+        let (room, appends) = (params.spec().pipeline as usize, params.append_rounds() as usize);
+        let ahead = iter::repeat_n(append, appends).cloned().chain([RawOp::Read(Position::new(0))]);
+        ahead.take(room).for_each(|op| self.push(op, when));
     }
 
     fn push(&mut self, op: RawOp, when: SendTime) {

@@ -31,13 +31,34 @@ pub fn is_first_of_warp(params: &Params, phase: Phase) -> bool {
     phase.get() <= u64::from(params.warps())
 }
 
+/// K1: whether this is one of the first q phases of its warp, in which it may append under `first_access`.
+#[must_use]
+pub fn is_append_phase(params: &Params, phase: Phase) -> bool {
+    phase.get() <= u64::from(params.warps()) * u64::from(params.append_rounds())
+}
+
+/// K2: whether a process appends again after an append that failed in this phase.
+#[must_use]
+pub fn appends_again(params: &Params, phase: Phase) -> bool {
+    phase.get() <= u64::from(params.warps()) * u64::from(params.append_rounds() - 1)
+}
+
+/// K3, F6: whether a correct process is late: it won no append under `first_access`, and missed one of the
+/// first q phases of its warp. `own_phases` is how many phases its warp has had, `used` in how many of the
+/// first q it had an access executed.
+#[must_use]
+pub fn is_late(params: &Params, won: bool, own_phases: u64, used: u64) -> bool {
+    let wins_count = params.spec().append_window == AppendWindow::FirstAccess;
+    !(won && wins_count) && used < own_phases.min(params.append_rounds().into())
+}
+
 /// R1: how many entries a read from `start` returns of a list of this length.
 #[must_use]
 pub fn entries_read(params: &Params, start: Position, length: u32) -> u32 {
     length.saturating_sub(start.get()).min(params.read_size())
 }
 
-/// A2: the list has room for so many entries.
+/// A2, K1: the list has room for so many entries.
 #[must_use]
 pub fn has_room(params: &Params, length: u32) -> bool {
     length <= params.list_limit()
@@ -82,8 +103,8 @@ impl EntriesGiven {
     pub fn next_start(&self, params: &Params) -> Option<Position> {
         let start = match params.spec().append_window {
             AppendWindow::FirstAccess => {
-                let enough = self.sealed.map_or(params.warps(), |length| length.min(params.warps()));
-                (self.end < enough).then_some(self.end)
+                let complete = self.sealed.is_some_and(|length| self.end >= length);
+                (!complete).then_some(self.end)
             }
             AppendWindow::Open => {
                 (self.reads < params.reads()).then(|| self.reads.saturating_mul(params.read_size()))
@@ -111,9 +132,10 @@ impl EntriesGiven {
         }
     }
 
-    /// The positions of the entries that a decision counts: those that it was given of the first W, in order.
+    /// The positions of the entries that a decision counts: those that it was given of the first T (W for q =
+    /// 1), in order.
     pub fn counted(&self, params: &Params) -> impl Iterator<Item = usize> + Clone {
-        let warps = params.warps();
+        let last = params.append_phases();
         let mut next = 0;
         let all = std::iter::once(0..self.end).chain(self.later.iter().cloned());
         let positions = all.flat_map(move |range| {
@@ -121,13 +143,13 @@ impl EntriesGiven {
             next = next.max(range.end);
             from..range.end
         });
-        positions.take_while(move |position| *position < warps).map(|position| position as usize)
+        positions.take_while(move |position| *position < last).map(|position| position as usize)
     }
 
     /// How many of the first entries it counts, where it counts no others.
     #[must_use]
     pub fn first_only(&self, params: &Params) -> Option<usize> {
-        self.later.is_empty().then(|| self.end.min(params.warps()) as usize)
+        self.later.is_empty().then(|| self.end.min(params.append_phases()) as usize)
     }
 }
 

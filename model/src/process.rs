@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::entries::Entries;
 use crate::params::{AppendWindow, Params, ValueError};
+use crate::predicates::appends_again;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, Value};
 
 /// The knowledge of a process so far.
@@ -36,7 +37,7 @@ pub struct View {
     /// How many of the reads that Algorithm 1 as printed makes one after the other have been answered, in
     /// this life.
     pub reads: u64,
-    /// The answer of its first append and the phase of it, once known.
+    /// The answer of its append and the phase of it, once known: of the one that won, or else of its last.
     pub append: Option<(Phase, AppendAnswer)>,
     /// The phase of its last answer.
     pub phase: Option<Phase>,
@@ -107,7 +108,9 @@ impl View {
         self.phase = phase.or(self.phase);
         match answer {
             Answer::Append(answer) => {
-                self.append = self.append.or(phase.map(|phase| (phase, answer)));
+                if !matches!(self.append, Some((_, AppendAnswer::Success(_)))) {
+                    self.append = phase.map(|phase| (phase, answer)).or(self.append);
+                }
             }
             Answer::Read(ReadAnswer { start, length, sealed, .. }) => {
                 self.reads += u64::from(start == self.next_printed_read());
@@ -167,11 +170,11 @@ impl View {
         Position::new(u32::try_from(self.first.len()).unwrap_or(u32::MAX))
     }
 
-    /// The entries that a decision counts: those that it holds of the first W (D1).
+    /// The entries that a decision counts: those that it holds of the first T, which is W for q = 1 (D1).
     pub fn counted(&self) -> Entries {
-        let warps = self.params.warps();
-        let mut counted = self.first.first(warps as usize);
-        for (_, value) in self.later.iter().take_while(|(position, _)| position.get() < warps) {
+        let last = self.params.append_phases();
+        let mut counted = self.first.first(last as usize);
+        for (_, value) in self.later.iter().take_while(|(position, _)| position.get() < last) {
             counted.push(value.clone());
         }
         counted
@@ -258,7 +261,7 @@ pub trait Behaviour: Send {
     fn act(&mut self, view: &View) -> Act;
 }
 
-/// A correct process: Algorithm 1 (D1).
+/// A correct process: Algorithm 1, with append rounds (D1, K2).
 #[derive(Clone, Debug)]
 pub struct Correct {
     proposal: Value,
@@ -274,11 +277,22 @@ impl Correct {
 
 impl Behaviour for Correct {
     fn act(&mut self, view: &View) -> Act {
-        // Algorithm 1, line 2: the first access appends, whatever the answer will be.
-        if view.answered == 0 {
+        // Algorithm 1, line 2, in each of the first q phases until one append wins (K2).
+        if is_to_append(view) {
             return Act::append(&self.proposal);
         }
         read_and_decide(view)
+    }
+}
+
+/// Whether the next access of a correct process appends (K2): its first one does, and those that follow until
+/// an append wins or its warp has had its q-th phase.
+#[must_use]
+pub fn is_to_append(view: &View) -> bool {
+    match view.append {
+        None => view.answered == 0,
+        Some((phase, AppendAnswer::Failed)) => appends_again(&view.params, phase),
+        Some((_, AppendAnswer::Success(_) | AppendAnswer::LimitReached)) => false,
     }
 }
 
@@ -300,12 +314,11 @@ pub fn read_and_decide(view: &View) -> Act {
 /// The start of the next read of a correct process; `None` when it has read enough to decide (D1).
 #[must_use]
 pub fn next_read(view: &View) -> Option<Position> {
-    let warps = view.params.warps();
     match view.params.spec().append_window {
+        // W entries stand, or T, only in a list that is sealed or about to be (K1).
         AppendWindow::FirstAccess => {
-            let end = view.end();
-            let complete = end.get() >= warps || (view.sealed && end.get() >= view.length);
-            (!complete).then_some(end)
+            let complete = view.sealed && view.end().get() >= view.length;
+            (!complete).then_some(view.end())
         }
         // As printed: c reads, one after the other, whatever they return.
         AppendWindow::Open => (view.reads < u64::from(view.params.reads())).then(|| view.next_printed_read()),

@@ -231,3 +231,86 @@ fn of_an_outsider_only_the_record_counts() {
     story.report(3).decision = Some(value("b"));
     story.is(Outcome::Unknown, "D3: process 3 decided b, and a is on record as its report");
 }
+
+/// Four processes in two warps with two append rounds. The third fails first; then it acts so in its second
+/// phase, and reads from here in its third.
+fn second_round(then: impl FnOnce(&mut Story), from: u32) -> Story {
+    let mut story = Story::new("a b c a", 2, 4, |spec| spec.append_rounds = 2);
+    story.all_join();
+    for (first, second) in [((1, "a"), (2, "b")), ((4, "a"), (3, "c"))] {
+        story.append(first.0, first.1);
+        story.append(second.0, second.1);
+        story.step();
+    }
+    story.append(2, "b");
+    story.read(1, 0);
+    story.step();
+    then(&mut story);
+    story.read(4, 0);
+    story.step();
+    for reads in [[(1, 2), (2, 0)], [(3, from), (4, 3)]] {
+        reads.iter().for_each(|(process, start)| story.read(*process, *start));
+        story.step();
+    }
+    story.all_decide();
+    story
+}
+
+#[test]
+fn with_append_rounds_a_process_appends_until_it_wins() {
+    let verdict = second_round(|story| story.append(3, "c"), 0).is_valid();
+    assert_eq!((verdict.list, verdict.late), (values("a a b c"), Vec::new()));
+    deviates(
+        second_round(|story| story.read(3, 0), 3),
+        "D1: process 3 is correct and read in its access 2, where it was to append again",
+    );
+    deviates(
+        second_round(|story| story.append(3, "z"), 0),
+        "D1: process 3 is correct and appended another value in its access 2",
+    );
+}
+
+#[test]
+fn with_append_rounds_late_is_who_wins_nothing_and_missed_a_phase() {
+    // Process 3 has nothing ready in its first phase, or in none of the first two.
+    let absent = |rounds: u32| {
+        let mut story = Story::new("a b c a", 2, 4, |spec| spec.append_rounds = 2);
+        story.all_join();
+        for round in 0..2 {
+            let appends = if round == 0 { [(1, "a"), (2, "b")] } else { [(2, "b"), (1, "")] };
+            for (process, text) in appends {
+                if text.is_empty() { story.read(process, 0) } else { story.append(process, text) }
+            }
+            story.step();
+            if round == 0 {
+                story.append(4, "a");
+                story.record(Event::PatienceSpent { process: id(3) });
+            } else {
+                story.read(4, 0);
+            }
+            if round >= rounds {
+                story.append(3, "c");
+            }
+            story.step();
+        }
+        story
+    };
+    assert_eq!(absent(1).verdict().late, []);
+    assert_eq!(absent(2).verdict().late, [id(3)]);
+}
+
+#[test]
+fn under_open_a_process_may_win_and_be_late() {
+    let mut story = Story::new("a b", 1, 2, |spec| spec.append_window = AppendWindow::Open);
+    story.all_join();
+    story.append(1, "a");
+    story.step();
+    story.record(Event::PatienceSpent { process: id(2) });
+    story.pass();
+    story.append(2, "b");
+    story.read(1, 0);
+    story.step();
+    story.step();
+    let verdict = story.verdict();
+    assert_eq!((verdict.list, verdict.late), (values("a b"), vec![id(2)]));
+}

@@ -6,6 +6,7 @@
 mod json_schema;
 mod story;
 
+mod bounds;
 mod invariants_of_machine;
 mod judge_algorithm;
 mod judge_explains;

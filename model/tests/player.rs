@@ -93,7 +93,7 @@ fn after_a_lost_connection_the_same_access_is_sent_again() {
 
 #[test]
 fn the_first_read_may_be_sent_with_the_append() {
-    let ahead = || correct().reading_ahead();
+    let ahead = || correct().sending_ahead();
     let mut player = ahead();
     player.welcome(&Welcome::first());
     assert_eq!([player.next_step(), player.next_step()], [append(1), read(2, 0)]);
@@ -113,7 +113,7 @@ fn the_first_read_may_be_sent_with_the_append() {
     // An access that a second one would exceed the bound with, and those of a new life, stand alone.
     let params = ParamsSpec { pipeline: 1, ..ParamsSpec::new(2, 1, 1) };
     let params = Arc::new(Params::try_new(params).unwrap());
-    let mut single = Player::new(ME, params, Box::new(Correct::new(value("mine")))).reading_ahead();
+    let mut single = Player::new(ME, params, Box::new(Correct::new(value("mine")))).sending_ahead();
     single.welcome(&Welcome::first());
     assert_eq!([single.next_step(), single.next_step()], [append(1), Step::Wait]);
     let mut later = ahead();

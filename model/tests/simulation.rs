@@ -63,6 +63,12 @@ fn run_and_replay(plan: &SimPlan) -> SimOutcome {
     outcome
 }
 
+/// All read sizes, windows and append rounds for n processes in warps of p.
+fn settings(n: u32, p: u32) -> impl Iterator<Item = (u32, AppendWindow, u32)> {
+    let rounds = (1..=p).map(|rounds| (AppendWindow::FirstAccess, rounds)).chain([(AppendWindow::Open, 1)]);
+    rounds.flat_map(move |(window, rounds)| (1..=n).map(move |r| (r, window, rounds)))
+}
+
 /// The machine that gets the history event by event, as a watcher does.
 fn follow(plan: &SimPlan, history: &[Recorded]) -> Machine {
     let mut follower = Follower::new(&plan.params);
@@ -84,9 +90,9 @@ fn decisions(plan: &SimPlan, outcome: &SimOutcome) -> Vec<String> {
     plan.truth.correct().map(report).map(decision).collect()
 }
 
-/// W * (1 + c): the phase by which every correct process has decided (D2).
+/// W * (q + c): the phase by which every correct process has decided (D2, K2).
 fn bound(params: &Params) -> u64 {
-    u64::from(params.warps()) * (1 + u64::from(params.reads()))
+    u64::from(params.warps()) * (u64::from(params.append_rounds()) + u64::from(params.reads()))
 }
 
 fn duration(outcome: &SimOutcome) -> Duration {
@@ -115,17 +121,22 @@ fn with_all_correct_the_last_decision_falls_in_the_bound_phase() {
     let words = ["a", "b", "a", "c", "b", "a", "d"];
     for processes in 1..=words.len() {
         let n = u32::try_from(processes).unwrap();
-        for (warp_size, read_size) in (1..=n).flat_map(|p| (1..=n).map(move |r| (p, r))) {
-            for window in [AppendWindow::FirstAccess, AppendWindow::Open] {
-                let plan = plan_with(warp_size, read_size, &words[..processes], 3, |spec| {
-                    spec.append_window = window;
+        for p in 1..=n {
+            for (r, window, append_rounds) in settings(n, p) {
+                let plan = plan_with(p, r, &words[..processes], 3, |spec| {
+                    (spec.append_window, spec.append_rounds) = (window, append_rounds);
                     spec.patience = Patience::Endless;
                 });
                 let outcome = run_and_replay(&plan);
                 let decided = decisions(&plan, &outcome);
                 assert!(decided.iter().all(|value| *value == decided[0]), "{decided:?}");
-                let last = outcome.reports.iter().filter_map(|report| report.phase).max().unwrap();
-                assert_eq!(last.get(), bound(&plan.params), "n = {n}, p = {warp_size}, r = {read_size}");
+                assert_eq!(outcome.list.len() as u32, plan.params.append_phases());
+                let last = outcome.reports.iter().filter_map(|report| report.phase).max().unwrap().get();
+                // Else the members of the last warp win earlier, and read on while others append.
+                let in_last_warp = n - (plan.params.warps() - 1) * p;
+                let at = format!("n = {n}, p = {p}, r = {r}, q = {append_rounds}");
+                assert!(last <= bound(&plan.params), "{at}: phase {last}");
+                assert!(last == bound(&plan.params) || in_last_warp < append_rounds, "{at}: phase {last}");
             }
         }
     }
@@ -327,11 +338,13 @@ fn any_params(processes: u32) -> impl Strategy<Value = Arc<Params>> {
     ];
     let window = prop_oneof![3 => Just(AppendWindow::FirstAccess), 1 => Just(AppendWindow::Open)];
     let pace = prop_oneof![3 => Just(Duration::ZERO), 1 => Just(Duration::from_millis(7))];
-    (1..=processes, 1..=processes, order, arbiter, window, pace, any::<u64>()).prop_map(
-        move |(warp_size, read_size, order, arbiter, append_window, pace, seed)| {
+    let sizes = (1..=processes, 1..=processes, 1..=processes);
+    (sizes, order, arbiter, window, pace, any::<u64>()).prop_map(
+        move |((warp_size, read_size, q), order, arbiter, append_window, pace, seed)| {
             let seed = Seed::new(seed);
+            let append_rounds = if append_window == AppendWindow::Open { 1 } else { q.min(warp_size) };
             let spec = ParamsSpec::new(processes, warp_size, read_size);
-            let spec = ParamsSpec { order, arbiter, append_window, pace, seed, ..spec };
+            let spec = ParamsSpec { order, arbiter, append_window, append_rounds, pace, seed, ..spec };
             Arc::new(Params::try_new(spec).unwrap())
         },
     )

@@ -12,7 +12,7 @@ use stickycas_model::detection::{Detection, detect};
 use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::history::{Event, OffenceKind};
 use stickycas_model::judge::{self, Case, Outcome, Verdict};
-use stickycas_model::params::{AppendWindow, Order, Params, ParamsSpec};
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec};
 use stickycas_model::sim;
 use stickycas_model::types::{ProcessId, Seed, Value};
 
@@ -72,6 +72,14 @@ fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::S
     }
 }
 
+/// The same processes in warps of p with p append rounds, in which each correct one wins, and the Byzantine
+/// ones win first: T = n.
+fn in_rounds(plan: sim::SimPlan, p: u32) -> sim::SimPlan {
+    let arbiter = Arbiter::Priority(CULPRITS.map(process).to_vec());
+    let spec = ParamsSpec { warp_size: p, append_rounds: p, arbiter, ..plan.params.spec().clone() };
+    sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), ..plan }
+}
+
 fn detected(plan: &sim::SimPlan, truth: &GroundTruth, outcome: &sim::SimOutcome) -> Detection {
     detect(&plan.params, truth, plan.seed, &outcome.history, &RunCounts::default())
 }
@@ -117,10 +125,12 @@ fn all_names_are_among_them() {
 fn inside_the_bound_each_is_observed_and_blamed_exactly() {
     for text in ALL {
         for order in [Order::Ascending, Order::Descending, Order::Shuffled] {
-            for seed in 0..20 {
-                let plan = plan(text, AppendWindow::FirstAccess, order, seed);
+            for (seed, p) in
+                (0..20).map(|seed| (seed, 1)).chain((0..10).map(|seed| (seed, 2 + seed as u32 % 2)))
+            {
+                let plan = in_rounds(plan(text, AppendWindow::FirstAccess, order, seed), p);
                 let (outcome, verdict) = judged(&plan, &plan.truth);
-                let at = format!("{text}, {order:?}, seed {seed}");
+                let at = format!("{text}, {order:?}, seed {seed}, p = q = {p}");
                 assert_eq!(verdict.verdict, Outcome::Valid, "{at}: {:?}", verdict.reasons);
                 assert_eq!(verdict.decision, Some(value("a")), "{at}");
                 assert_eq!(verdict.decisions.len(), 5, "{at}");
@@ -136,6 +146,24 @@ fn inside_the_bound_each_is_observed_and_blamed_exactly() {
             }
         }
     }
+}
+
+/// With q = 3 all of this is within the append rounds: to win late, to withhold until the last round, and to
+/// append on after a win are no offences, and another value in each round is one.
+#[test]
+fn within_the_append_rounds_only_another_value_is_an_offence() {
+    let run = |text: &str| {
+        let plan = in_rounds(plan(text, AppendWindow::FirstAccess, Order::Ascending, 1), 3);
+        let (outcome, verdict) = judged(&plan, &plan.truth);
+        let won = outcome.list.iter().filter(|entry| entry.process == process(2)).count();
+        let offences = verdict.blame.get(&process(2)).map(|kinds| kinds[&OffenceKind::LateAppend]);
+        (won, offences, verdict.fired.values().sum::<u64>())
+    };
+    assert_eq!(run("late-append(access=2, value=0)"), (1, None, 2));
+    assert_eq!(run("late-append(access=3, value=0)"), (1, None, 2));
+    // The instance has c = 3, so it appends in six accesses, of which the last three are late.
+    assert_eq!(run("repeat-append(value=0)"), (1, Some(3), 2));
+    assert_eq!(run("repeat-append"), (1, Some(5), 2));
 }
 
 #[test]

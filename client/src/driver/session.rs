@@ -179,7 +179,7 @@ impl Drive {
         };
         let behaviour = self.spec.behaviour.take().expect("a process begins once");
         let player = Player::new(me, params, behaviour(me));
-        self.player = Some(if self.spec.is_correct { player.reading_ahead() } else { player });
+        self.player = Some(if self.spec.is_correct { player.sending_ahead() } else { player });
         Ok(())
     }
 

@@ -12,8 +12,9 @@ use super::parse::{Arguments, StrategyError, value_text};
 /// Reads in its first accesses, so that it is punctual and yet withholds its append, and appends in its k-th
 /// access.
 ///
-/// This breaks Algorithm 1 as printed (SPEC section 9). After its append it reads on and leaves by the mode
-/// of its entries, so that nobody waits for it and its append is its only offence.
+/// This breaks Algorithm 1 as printed (SPEC section 9). With q append rounds it may win with an append up to
+/// its q-th access, as nobody can forbid (K1, B2); a later one is an offence. After its append it reads on
+/// and leaves by the mode of its entries, so that nobody waits for it and it commits no other offence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LateAppend {
     /// The number of the access that appends; 2 or more. All others read.
@@ -50,7 +51,7 @@ impl Conduct for LateAppend {
 
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         let access = self.access.get();
-        access >= process.from && process.append(access) == Some(&self.value)
+        access >= process.from && process.executed_append(access) == Some(&self.value)
     }
 }
 
@@ -71,9 +72,10 @@ impl Behaviour for LateAppend {
 /// Appends again and again.
 ///
 /// Algorithm 1 as printed leaves room for more than one append of a process (the list takes up to n entries,
-/// and there are W first accesses); under `first_access` each append after the first is answered
-/// LIMIT_REACHED and is an offence (A2, B2). It stops when a correct process would have read all that it
-/// needs, reads the list and leaves by its mode, so that it costs nobody patience.
+/// and there are W first accesses). Under `first_access` no process wins twice, and each append after the
+/// q-th access is answered LIMIT_REACHED and is an offence; so is another value before (A2, K1, B2). It stops
+/// when a correct process would have read all that it needs, reads the list and leaves by its mode, so that
+/// it costs nobody patience.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepeatAppend {
     /// The value that it appends every time; without one, its proposal and then values that nobody else has.
@@ -96,7 +98,7 @@ impl Definition for RepeatAppend {
 
 impl Conduct for RepeatAppend {
     fn values(&self, me: ProcessId, params: &Params) -> Vec<Value> {
-        vec![self.value.clone().unwrap_or_else(|| new_value(me, u64::from(params.reads()) + 1))]
+        vec![self.value.clone().unwrap_or_else(|| new_value(me, accesses(params)))]
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, _: u64) -> Box<dyn Behaviour> {
@@ -111,6 +113,11 @@ impl Conduct for RepeatAppend {
 /// A value that no other access has.
 fn new_value(me: ProcessId, number: u64) -> Value {
     Value::new(format!("byzantine-{me}-{number}").as_bytes()).expect("the text is not empty")
+}
+
+/// The accesses that a correct process needs: its appends and its reads.
+fn accesses(params: &Params) -> u64 {
+    u64::from(params.append_rounds()) + u64::from(params.reads())
 }
 
 struct Appending {
@@ -132,7 +139,7 @@ impl Appending {
 
 impl Behaviour for Appending {
     fn act(&mut self, view: &View) -> Act {
-        if view.answered <= u64::from(view.params.reads()) {
+        if view.answered < accesses(&view.params) {
             return Act::append(&self.value(view.answered + 1));
         }
         read_and_leave(view, &self.proposal)
@@ -142,8 +149,9 @@ impl Behaviour for Appending {
 /// Reads first to see the others' values, then appends the value that could still turn the decision: the most
 /// frequent one besides the mode.
 ///
-/// Under `first_access` it comes too late for that, and its append is an offence (A2, B2); under `open` it is
-/// in time. Then it reads on and leaves by the mode, so that its append is its only offence.
+/// Under `first_access` with one append round it comes too late for that, and its append is an offence (A2,
+/// B2); with more, and under `open`, it is in time. Then it reads on and leaves by the mode, so that its
+/// append is its only offence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader;
 
@@ -211,13 +219,16 @@ impl Behaviour for Reading {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_events::{append, fired, joined, read};
+    use super::super::test_events::{answered, append, fired, joined, read};
 
     #[test]
     fn a_late_append_shows_by_its_number_and_its_value() {
-        assert_eq!(fired("late-append(access=2, value=b)", vec![joined(), read(1), append(2, "b")]), 1);
-        assert_eq!(fired("late-append(access=3, value=b)", vec![joined(), read(1), append(2, "b")]), 0);
-        assert_eq!(fired("late-append(access=2, value=b)", vec![joined(), read(1), append(2, "a")]), 0);
+        let appended = |value| vec![joined(), read(1), append(2, value), answered(1, 1), answered(2, 3)];
+        assert_eq!(fired("late-append(access=2, value=b)", appended("b")), 1);
+        assert_eq!(fired("late-append(access=3, value=b)", appended("b")), 0);
+        assert_eq!(fired("late-append(access=2, value=b)", appended("a")), 0);
+        let waiting = vec![joined(), read(1), append(2, "b"), answered(1, 1)];
+        assert_eq!(fired("late-append(access=2, value=b)", waiting), 0, "it was not executed");
     }
 
     #[test]

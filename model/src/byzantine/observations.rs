@@ -19,6 +19,7 @@ pub struct Observations {
     /// A phase that waits for a process for so long is stalled; `None`: no phase is.
     long: Option<Duration>,
     window: AppendWindow,
+    append_rounds: u32,
     gathering_ended: bool,
     sealed: bool,
     /// The last phase that was executed.
@@ -53,6 +54,7 @@ impl Observations {
         Self {
             long,
             window: params.spec().append_window,
+            append_rounds: params.append_rounds(),
             gathering_ended: false,
             sealed: false,
             phase: None,
@@ -161,7 +163,11 @@ impl<'a> ObservedProcess<'a> {
     /// The offences of the closed list that its accepted accesses and its report show, whatever its strategy
     /// (B2, D3).
     pub(crate) fn offences(&self) -> impl Iterator<Item = OffenceKind> + use<> {
-        let late = self.events.accesses.iter().skip(1).any(Option::is_some);
+        let accesses = &self.events.accesses;
+        let (within, above) = accesses.split_at(accesses.len().min(self.run.append_rounds as usize));
+        let mut appended = within.iter().flatten();
+        let first = appended.next();
+        let late = above.iter().any(Option::is_some) || appended.any(|value| Some(value) != first);
         let judged = self.run.sealed && self.run.window == AppendWindow::FirstAccess;
         let lie = judged && self.decision().is_some_and(|decision| Some(decision) != self.list_mode());
         let late = late.then_some(OffenceKind::LateAppend);
@@ -192,6 +198,11 @@ impl<'a> ObservedProcess<'a> {
     pub(super) fn append(&self, number: u64) -> Option<&'a Value> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
         self.events.accesses.get(index)?.as_ref()
+    }
+
+    /// The value that its access of this number appended, once it was executed.
+    pub(super) fn executed_append(&self, number: u64) -> Option<&'a Value> {
+        self.append(number).filter(|_| self.events.executed.len() as u64 >= number)
     }
 
     /// Whether its first access appended this value.

@@ -75,6 +75,8 @@ pub(super) struct MemberState {
     /// The access that the step executes and that is not answered yet.
     pub(super) executing: Option<UnansweredAccess>,
     pub(super) executed_in: Option<Phase>,
+    /// An append of it won (K1).
+    pub(super) won: bool,
 }
 
 impl MemberState {
@@ -123,7 +125,7 @@ impl Invariants<ScriptedSchedule> {
     /// A check of an instance in which [`Invariants::schedule_next`] says which warp comes next (see
     /// [`crate::explore`]).
     pub(crate) fn scripted(params: Arc<Params>) -> Self {
-        let schedule = ScriptedSchedule::new(params.warps());
+        let schedule = ScriptedSchedule::new(&params);
         Self::with_order(params, schedule)
     }
 

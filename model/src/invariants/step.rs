@@ -92,28 +92,34 @@ impl<S: PhaseOrder> Invariants<S> {
         self.step = Some(ExecutedStep { phase, length, window, executed, winner, added: false, unanswered });
     }
 
-    /// Whether a phase may append (A1, A2).
+    /// Whether a phase may append (A1, A2, K1).
     fn window_is_open(&self, phase: Phase, length: u32) -> bool {
-        predicates::has_room(&self.params, length + 1)
-            && match self.params.spec().append_window {
-                AppendWindow::FirstAccess => self.oracle.schedule().is_first(phase),
-                AppendWindow::Open => true,
-            }
+        match self.params.spec().append_window {
+            AppendWindow::FirstAccess => self.oracle.schedule().is_append_phase(phase),
+            AppendWindow::Open => predicates::has_room(&self.params, length + 1),
+        }
     }
 
     /// Whether a list of the present length is sealed when a phase begins (A2).
     fn is_sealed_in(&self, phase: Phase) -> bool {
         match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.oracle.schedule().all_began_before(phase),
+            AppendWindow::FirstAccess => self.oracle.schedule().append_phases_ended_before(phase),
             AppendWindow::Open => !predicates::has_room(&self.params, self.length + 1),
         }
     }
 
-    /// The winner among the appends of a phase, and its value (A4).
+    /// The winner among the appends of a phase, and its value (A4). Under `first_access` no process wins
+    /// twice (K1).
     fn winner(&self, phase: Phase, executed: &[ProcessId]) -> Option<(ProcessId, Value)> {
-        let append = |process: ProcessId| match &self.members[process.index()].executing {
-            Some(UnansweredAccess { op: Op::Append(value), place, .. }) => Some((process, value, *place)),
-            _ => None,
+        let wins_once = self.params.spec().append_window == AppendWindow::FirstAccess;
+        let append = |process: ProcessId| {
+            let member = &self.members[process.index()];
+            match &member.executing {
+                Some(UnansweredAccess { op: Op::Append(value), place, .. }) if !(wins_once && member.won) => {
+                    Some((process, value, *place))
+                }
+                _ => None,
+            }
         };
         let rank = |process: ProcessId, place: u64| match self.params.spec().arbiter {
             Arbiter::FirstCome => place,
@@ -148,13 +154,17 @@ impl<S: PhaseOrder> Invariants<S> {
             format!("an entry was added in phase {phase}, outside the append window")
         })?;
         let Some((winner, theirs)) = &step.winner else {
-            return fault("A1", format!("an entry was added in phase {phase}; nobody appended"));
+            return fault("A1", format!("an entry was added in phase {phase}; no append could win"));
         };
         ensure(process == *winner, "A4", || {
             format!("process {process} won phase {phase}; the arbiter's winner is process {winner}")
         })?;
         ensure(value == theirs, "A1", || format!("process {process} appended {theirs}; {value} was added"))?;
+        ensure(predicates::has_room(&self.params, length + 1), "A2", || {
+            format!("an entry was added to a list of {length}, which is full")
+        })?;
         step.added = true;
+        self.members[process.index()].won = true;
         self.length += 1;
         Ok(())
     }

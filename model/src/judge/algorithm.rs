@@ -7,16 +7,20 @@
 
 use std::iter::once;
 
-use crate::access::{Op, ReadAnswer};
+use crate::access::{AppendAnswer, Op, ReadAnswer};
 use crate::params::Params;
-use crate::predicates::EntriesGiven;
-use crate::types::{AccessNumber, Position, Value};
+use crate::predicates::{EntriesGiven, appends_again};
+use crate::types::{AccessNumber, Phase, Position, Value};
 
 /// One process beside Algorithm 1, by the record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AlgorithmRecord {
     /// The value that its first access appends.
     proposed: Option<Value>,
+    /// No append is due any more: one won, or came in its warp's q-th phase or later (K2).
+    appends_ended: bool,
+    /// It has read.
+    has_read: bool,
     /// The number of the last access that was accepted.
     accepted: u64,
     life: Life,
@@ -41,8 +45,13 @@ struct Life {
 enum Deviation {
     /// Its first access reads.
     ReadFirst,
-    /// This access appends, and is not its first.
+    /// This access appends, and is not its first; with several append rounds, it is not one of the first q,
+    /// or comes behind a read (K2).
     AppendedAgain(AccessNumber),
+    /// This access appends another value than its first.
+    AppendedOther(AccessNumber),
+    /// This access reads, and all appends before it failed before the q-th phase of its warp (K2).
+    ReadInsteadOfAppend(AccessNumber),
     /// It read from here, where its next read was to start there; `None`: where it had all that it takes to
     /// decide.
     ReadFrom(Position, Option<Position>),
@@ -50,19 +59,31 @@ enum Deviation {
 
 impl AlgorithmRecord {
     /// An access was accepted, by the event with this index.
-    pub(super) fn accepted(&mut self, index: usize, number: AccessNumber, op: &Op) {
+    pub(super) fn accepted(&mut self, params: &Params, index: usize, number: AccessNumber, op: &Op) {
         self.is_incomplete |= number.get() != self.accepted + 1;
         self.accepted = number.get();
+        let is_first = number == AccessNumber::FIRST;
         match op {
-            Op::Append(value) if number == AccessNumber::FIRST => self.proposed = Some(value.clone()),
-            Op::Append(_) => self.deviates(index, Deviation::AppendedAgain(number)),
-            Op::Read { .. } if number == AccessNumber::FIRST => self.deviates(index, Deviation::ReadFirst),
-            Op::Read { .. } => {}
+            Op::Append(value) if is_first => self.proposed = Some(value.clone()),
+            Op::Append(_) if self.has_read || number.get() > params.append_rounds().into() => {
+                self.deviates(index, Deviation::AppendedAgain(number));
+            }
+            Op::Append(value) if self.proposed.as_ref() != Some(value) => {
+                self.deviates(index, Deviation::AppendedOther(number));
+            }
+            Op::Append(_) => {}
+            Op::Read { .. } if is_first => self.deviates(index, Deviation::ReadFirst),
+            Op::Read { .. } => self.has_read = true,
         }
     }
 
+    /// An append was answered, in this phase.
+    pub(super) fn append_answered(&mut self, params: &Params, phase: Phase, answer: AppendAnswer) {
+        self.appends_ended |= answer != AppendAnswer::Failed || !appends_again(params, phase);
+    }
+
     /// A read was answered, by the event with this index.
-    pub(super) fn answered(
+    pub(super) fn read_answered(
         &mut self,
         params: &Params,
         index: usize,
@@ -72,6 +93,9 @@ impl AlgorithmRecord {
         let fits = |life: &Life| {
             number.get() <= life.inherited || life.given.next_start(params) == Some(answer.start)
         };
+        if !self.appends_ended && self.proposed.is_some() {
+            self.deviates(index, Deviation::ReadInsteadOfAppend(number));
+        }
         if !fits(&self.life) {
             let due = self.life.given.next_start(params);
             match self.possible_lives.iter().position(fits) {
@@ -116,6 +140,12 @@ impl AlgorithmRecord {
         let says = match deviation {
             Deviation::ReadFirst => "did not append in its first access".to_owned(),
             Deviation::AppendedAgain(number) => format!("appended again, in its access {number}"),
+            Deviation::AppendedOther(number) => {
+                format!("appended another value in its access {number}")
+            }
+            Deviation::ReadInsteadOfAppend(number) => {
+                format!("read in its access {number}, where it was to append again")
+            }
             Deviation::ReadFrom(start, Some(due)) => {
                 format!("read from {start}, where its next read was to start at {due}")
             }

@@ -40,13 +40,8 @@ impl<'a> Analysis<'a> {
         for report in case.reports.iter().filter(|report| correct.contains(&report.process)) {
             reports.insert(report.process, report);
         }
-        let late: SortedSet<ProcessId> = correct
-            .iter()
-            .copied()
-            .filter(|&process| !evidence.of(process).punctual)
-            // A process whose first phase has not come has not missed it.
-            .filter(|&process| evidence.own_phases(process, None) > 0)
-            .collect();
+        let late: SortedSet<ProcessId> =
+            correct.iter().copied().filter(|&process| evidence.is_late(process)).collect();
         let not_correct = u64::from(case.params.processes()) - correct.len() as u64;
         let assignment = |process: &ProcessId| case.truth.assignment(*process);
         let decided = |&process: &ProcessId| Some((process, decided(process, &reports, evidence)?));

@@ -18,7 +18,7 @@ use crate::types::ProcessId;
 pub struct Expectations {
     /// Correct processes that are killed, paused or restarted without memory: they count as faulty (V4).
     pub faulty: BTreeSet<ProcessId>,
-    /// Correct processes that are made to miss their first phase.
+    /// Correct processes that are made to be late (F6, K3).
     pub late: BTreeSet<ProcessId>,
     /// Attacks that must be observed (B3), by the names under which [`Case::fired`] counts them.
     pub attacks: BTreeSet<String>,

@@ -9,7 +9,7 @@ use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::invariants::{BrokenRule, Invariants};
 use crate::params::Params;
-use crate::predicates::{is_first_of_warp, missed_phases};
+use crate::predicates::{is_append_phase, is_late, missed_phases};
 use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule};
 use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
@@ -52,10 +52,13 @@ pub(super) struct ProcessEvidence {
     answered: u64,
     /// Accesses executed, up to the phase in which it decided.
     pub(super) executed: u64,
-    /// An access of it was executed in its first phase.
-    pub(super) punctual: bool,
-    /// The index of the event that executed its first phase while an access of it was waiting.
-    pub(super) in_time: Option<usize>,
+    /// How many accesses of it were executed in the first q phases of its warp (K1).
+    pub(super) in_window: u64,
+    /// It won an append.
+    won: bool,
+    /// The first of these phases that was executed while an access of it was waiting, and did not execute it;
+    /// and the index of the event.
+    pub(super) denied: Option<(usize, Phase)>,
     /// Phase of its last answer.
     pub(super) last_answer: Option<Phase>,
     incarnation: Option<u64>,
@@ -164,6 +167,12 @@ impl Evidence {
         }
     }
 
+    /// Whether a correct process is late (F6, K3). A process has not missed a phase that has not come.
+    pub(super) fn is_late(&self, process: ProcessId) -> bool {
+        let seen = self.of(process);
+        is_late(&self.params, seen.won, self.own_phases(process, None), seen.in_window)
+    }
+
     /// m of a process: its own phases in which it had no access executed, and the reads that were lost with
     /// an earlier life (D2).
     pub(super) fn missed(&self, process: ProcessId, decided: Option<Phase>) -> u64 {
@@ -172,7 +181,7 @@ impl Evidence {
     }
 
     /// Every order has each warp once in W phases.
-    fn round(&self, phase: Phase) -> u64 {
+    pub(super) fn round(&self, phase: Phase) -> u64 {
         phase.get().div_ceil(u64::from(self.params.warps()))
     }
 
@@ -196,35 +205,44 @@ impl Evidence {
             Event::Session { process, incarnation, .. } => {
                 self.change(*process, |seen| seen.begin_life(*incarnation));
             }
-            Event::Accepted { process, number, op, .. } => self.change(*process, |seen| {
-                seen.accepted += 1;
-                seen.algorithm.accepted(index, *number, op);
-            }),
+            Event::Accepted { process, number, op, .. } => {
+                if let Some(seen) = self.seen.get_mut(process.index()) {
+                    seen.accepted += 1;
+                    seen.algorithm.accepted(&self.params, index, *number, op);
+                }
+            }
             Event::Stepped { phase, warp, .. } => {
                 self.last = self.last.max(Some(*phase));
                 // A broken history may name a warp that does not exist.
                 let exists = warp.get() <= self.params.warps();
-                if exists && is_first_of_warp(&self.params, *phase) {
+                if exists && is_append_phase(&self.params, *phase) {
                     for process in self.params.members(*warp) {
                         self.change(process, |seen| {
-                            seen.in_time = seen.in_time.or(seen.waits().then_some(index));
+                            seen.denied = seen.denied.or(seen.waits().then_some((index, *phase)));
                         });
                     }
                 }
             }
             Event::Added { value, process, .. } => {
                 self.list.push(AppendedValue { value: value.clone(), process: *process });
+                self.change(*process, |seen| seen.won = true);
             }
             Event::Answered { process, number, phase, answer } => {
-                let first_round = is_first_of_warp(&self.params, *phase);
+                let in_window = is_append_phase(&self.params, *phase);
                 if let Some(seen) = self.seen.get_mut(process.index()) {
                     seen.answered += 1;
                     seen.executed += u64::from(seen.until.is_none_or(|until| *phase <= until));
-                    seen.punctual |= first_round;
+                    seen.in_window += u64::from(in_window);
+                    seen.denied = seen.denied.filter(|(_, denied)| denied != phase);
                     seen.last_answer = seen.last_answer.max(Some(*phase));
-                    if let Answer::Read(answer) = answer {
-                        seen.reads_in_this_life += 1;
-                        seen.algorithm.answered(&self.params, index, *number, answer);
+                    match answer {
+                        Answer::Append(answer) => {
+                            seen.algorithm.append_answered(&self.params, *phase, *answer);
+                        }
+                        Answer::Read(answer) => {
+                            seen.reads_in_this_life += 1;
+                            seen.algorithm.read_answered(&self.params, index, *number, answer);
+                        }
                     }
                 }
             }

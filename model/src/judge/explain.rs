@@ -97,7 +97,7 @@ pub enum FaultReason {
     Byzantine(String),
     /// It is correct, and the plan kills, pauses or restarts it.
     Planned,
-    /// It is correct and missed its first phase (F6).
+    /// It is correct and late (F6, K3).
     Late,
 }
 

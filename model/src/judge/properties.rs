@@ -81,9 +81,10 @@ fn termination_promised(case: &Case<'_>, run: &Analysis<'_>) -> Result<(), Premi
             return Err(Premise::EveryoneActs { process });
         }
     }
-    let waits_for_first_phase =
-        |process: ProcessId| !run.late.contains(&process) && run.evidence.of(process).acts();
-    let punctual = |&process: &ProcessId| run.evidence.of(process).punctual || waits_for_first_phase(process);
+    let punctual = |process: &ProcessId| {
+        let seen = run.evidence.of(*process);
+        !run.late.contains(process) && (seen.in_window > 0 || seen.acts())
+    };
     if !run.correct.iter().any(punctual) {
         return Err(Premise::PunctualProcess);
     }
@@ -137,7 +138,7 @@ fn overdue(case: &Case<'_>, run: &Analysis<'_>, process: ProcessId) -> Option<Ov
     }
     // A process that failed, or has not ended, is overdue if it had more accesses executed than Algorithm 1
     // takes.
-    let needed = 1 + u64::from(case.params.reads()) + seen.reads_lost;
+    let needed = u64::from(case.params.append_rounds()) + u64::from(case.params.reads()) + seen.reads_lost;
     (seen.executed > needed).then_some(Overdue::Never)
 }
 

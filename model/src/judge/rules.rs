@@ -75,17 +75,18 @@ fn unnamed(case: &Case<'_>, run: &Analysis<'_>) -> impl Iterator<Item = Violatio
     })
 }
 
-/// Correct processes whose access was accepted in time and not executed in their first phase (V4).
+/// Correct processes whose access was accepted in time and not executed in one of their first q phases (V4).
 fn denied_phase(case: &Case<'_>, run: &Analysis<'_>) -> impl Iterator<Item = Violation> {
     run.correct.iter().filter_map(|&process| {
         let seen = run.evidence.of(process);
         // A history that is cut short may end between a step and its answers.
-        let told = case.complete || run.evidence.own_phases(process, None) > 1;
-        let event = seen.in_time.filter(|_| !seen.punctual && told)?;
+        let (event, phase) = seen.denied?;
+        let round = run.evidence.round(phase);
+        let told = case.complete || run.evidence.own_phases(process, None) > round;
         let says = format!(
-            "V4: an access of process {process} had been accepted when its first phase came, and missed it"
+            "V4: an access of process {process} had been accepted when phase {phase} of its warp came, and missed it"
         );
-        Some(Violation { event: Some(event), says })
+        told.then_some(Violation { event: Some(event), says })
     })
 }
 

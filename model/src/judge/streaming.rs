@@ -113,7 +113,7 @@ pub struct VerdictSummary {
     pub decision: Option<Value>,
     /// The phase of the last decision of a correct process.
     pub last_decision_phase: Option<Phase>,
-    /// W*(1+c+m) for the largest m of a correct process (D2).
+    /// W*(q+c+m) for the largest m of a correct process (D2, K2).
     pub phase_bound: Phase,
     /// Processes with an offence on record.
     pub blamed: u64,

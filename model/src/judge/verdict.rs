@@ -84,7 +84,7 @@ pub struct Decision {
     pub value: Value,
     /// The phase of the answer after which it decided; `None` if it is not known.
     pub phase: Option<Phase>,
-    /// The phase by which it had to decide: W*(1+c+m) (D2).
+    /// The phase by which it had to decide: W*(q+c+m) (D2, K2).
     pub bound: Phase,
     /// m: its own phases that it missed, and the reads whose answers were lost with an earlier life of it
     /// (D2).
@@ -150,7 +150,7 @@ pub struct Verdict {
     pub warps: u32,
     /// f: Byzantine processes, processes that the plan made faulty, and late correct ones (V3).
     pub f: u64,
-    /// Correct processes that missed their first phase (F6).
+    /// Correct processes that were late (F6, K3).
     pub late: Vec<ProcessId>,
     /// |Vc|: different values proposed by correct processes.
     pub distinct_correct_proposals: u64,
@@ -162,7 +162,7 @@ pub struct Verdict {
     pub decisions: BTreeMap<ProcessId, Decision>,
     /// The phase of the last decision of a correct process.
     pub last_decision_phase: Option<Phase>,
-    /// W*(1+c+m) for the largest m of a correct process (D2).
+    /// W*(q+c+m) for the largest m of a correct process (D2, K2).
     pub phase_bound: Phase,
     /// The seed of the instance.
     pub seed: Seed,

@@ -81,8 +81,11 @@ pub struct MemberCheckpoint {
     /// The answers that are kept, in order (F8b): those to the last accesses that were executed, as many as
     /// the pipeline is long, or all if they were fewer.
     pub answers: Vec<KeptAnswer>,
-    /// The phase of its first append.
+    /// The phase of its append: of the one that won, or else of its last (K2).
     pub append: Option<Phase>,
+    /// The value of its first append, if another one is accepted that has to be the same (B2). None for q =
+    /// 1.
+    pub first_append: Option<Value>,
     /// Its decision, once it has left (F10).
     pub decision: Option<Value>,
     /// How many of its accesses were withdrawn (F10).

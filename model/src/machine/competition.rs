@@ -18,6 +18,8 @@ pub(super) struct CompetingAppend {
     pub(super) value: Value,
     /// The append's place in the order of acceptance.
     pub(super) accepted: u64,
+    /// Whether it takes no part in who wins though the window is open, as its process has won before (K1).
+    pub(super) has_won: bool,
     /// `LimitReached` until the append competes, which it does only inside the append window (A2).
     pub(super) answer: AppendAnswer,
 }
@@ -39,11 +41,11 @@ impl ArbiterRanks {
         Self(ranks)
     }
 
-    /// Puts the appends of the phase in the order in which they compete (A4). Only the first can win, so the
-    /// order of the others does not matter.
+    /// Puts the appends of the phase in the order in which they compete (A4). Only the first that takes part
+    /// can win, so the order of the others does not matter.
     pub(super) fn arrange(&self, params: &Params, phase: Phase, appends: &mut [CompetingAppend]) {
         let seed = params.spec().seed;
-        let appending = appends.iter().enumerate();
+        let appending = appends.iter().enumerate().filter(|(_, append)| !append.has_won);
         let first = match params.spec().arbiter {
             Arbiter::FirstCome => appending.min_by_key(|(_, append)| append.accepted),
             Arbiter::Uniform => appending
@@ -56,10 +58,13 @@ impl ArbiterRanks {
     }
 }
 
-/// The appends of a phase compete on the list itself, in the order in which they stand.
+/// The appends of a phase compete on the list itself, in the order in which they stand. The others fail.
 pub(super) fn compete(phase: Phase, list: &List, appends: &mut [CompetingAppend]) {
     let turn = list.turn();
-    for CompetingAppend { process, value, answer, .. } in appends.iter_mut() {
-        *answer = turn.append(Entry { value: value.clone(), process: *process, phase });
+    for CompetingAppend { process, value, answer, has_won, .. } in appends.iter_mut() {
+        *answer = match has_won {
+            true => AppendAnswer::Failed,
+            false => turn.append(Entry { value: value.clone(), process: *process, phase }),
+        };
     }
 }

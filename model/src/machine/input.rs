@@ -70,7 +70,8 @@ pub struct Welcome {
     pub next: AccessNumber,
     /// The accesses that wait, in order; the answers will go to this session.
     pub waiting: Vec<(AccessNumber, Op)>,
-    /// The answer of the process's first append and its phase, once there is one.
+    /// The answer of the process's append and its phase, once there is one: of the append that won, or else
+    /// of its last (K2).
     pub append: Option<(Phase, AppendAnswer)>,
     /// The decision of the process, if it has decided.
     pub decided: Option<Value>,

@@ -67,11 +67,14 @@ const REFUSED: u8 = 1 << 3;
 const APPENDS: u8 = 1 << 4;
 /// It has not been heard of since the server restarted (F3).
 const AWAY: u8 = 1 << 5;
+/// It has won an append and wins no other (K1).
+const WON: u8 = 1 << 6;
 
 /// The data that is used once or twice in the life of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ColdMember {
-    /// The phase of its first append.
+    /// The phase of the append that tells what became of its proposal (K2): of the one that won, or else of
+    /// the last among its first q accesses, or else of its first.
     pub(super) append: Option<Phase>,
     /// The place of its decision among those of all processes that left.
     pub(super) decision: u32,
@@ -118,6 +121,15 @@ impl Member {
 
     pub(super) fn leave(&mut self) {
         self.marks |= LEFT;
+    }
+
+    /// Whether it has won an append and wins no other (K1).
+    pub(super) fn has_won(&self) -> bool {
+        self.marks & WON != 0
+    }
+
+    pub(super) fn win(&mut self) {
+        self.marks |= WON;
     }
 
     /// Whether an access was refused on its stream, and none accepted since.
@@ -293,7 +305,8 @@ pub struct MemberStatus {
     pub next: AccessNumber,
     /// The accesses that wait, in order.
     pub waiting: Vec<(AccessNumber, Op)>,
-    /// The answer of its first append and its phase, once there is one.
+    /// The answer of its append and its phase, once there is one: of the append that won, or else of its last
+    /// (K2).
     pub append: Option<(Phase, AppendAnswer)>,
     /// Its decision, if it has decided.
     pub decided: Option<Value>,

@@ -1,5 +1,6 @@
 //! The processes of an instance: their accesses that wait, their answers that are kept, and their decisions.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Value};
 use super::answer_cache::{AnswerCache, CachedAnswer};
 use super::checkpoint::{KeptAnswer, MemberCheckpoint, WaitingCheckpoint};
 use super::member::{self, ColdMember, DueAccess, Member};
+use super::offences::brief_value;
 use super::queues::{AccessQueues, OptionalSession, WaitingAccess};
 
 /// See the module. A method panics if the parameters do not have the process.
@@ -25,6 +27,11 @@ pub(super) struct Members {
     joined: u32,
     /// The decisions of the processes that left, in order.
     decisions: Vec<Value>,
+    /// q (K1).
+    append_rounds: u64,
+    /// The values with which later appends of the same processes among their first q accesses are compared
+    /// (B2).
+    first_appends: BTreeMap<ProcessId, Value>,
     /// The processes that reported a decision before the list was sealed, which is compared then (D3).
     early_reports: Vec<ProcessId>,
 }
@@ -58,6 +65,8 @@ impl Members {
         self.joined = 0;
         self.decisions.clear();
         self.early_reports.clear();
+        self.append_rounds = params.append_rounds().into();
+        self.first_appends.clear();
     }
 
     /// The processes, in order.
@@ -195,14 +204,56 @@ impl Members {
         self.answers.get(process, number, self.executed(process))
     }
 
-    /// An append of a process was executed in this phase.
-    pub(super) fn note_append(&mut self, process: ProcessId, phase: Phase) {
-        self.cold_members[process.index()].append.get_or_insert(phase);
+    /// An append of a process is executed in this phase. Whether it wins is marked later.
+    pub(super) fn note_append(&mut self, process: ProcessId, number: AccessNumber, phase: Phase) {
+        let append = &mut self.cold_members[process.index()].append;
+        if append.is_none()
+            || (number.get() <= self.append_rounds && !self.members[process.index()].has_won())
+        {
+            *append = Some(phase);
+        }
     }
 
-    /// The phase of the first append of a process.
-    pub(super) fn first_append(&self, process: ProcessId) -> Option<Phase> {
+    /// Whether an append of a process, which is accepted, may be late or repeated, or be compared with later
+    /// ones (B2): with one append round, no first access.
+    #[inline]
+    pub(super) fn looks_repeated(&self, number: AccessNumber) -> bool {
+        number.get() != self.append_rounds || !self.first_appends.is_empty()
+    }
+
+    /// How an append is late or repeated; `None` if it is neither.
+    #[cold]
+    pub(super) fn late_append(
+        &mut self,
+        process: ProcessId,
+        number: AccessNumber,
+        value: &Value,
+    ) -> Option<String> {
+        if number.get() > self.append_rounds {
+            return Some(format!("append with access number {number}: append {}", brief_value(value)));
+        }
+        match self.first_appends.get(&process) {
+            Some(first) if first != value => {
+                Some(format!("appended {} first, now {}", brief_value(first), brief_value(value)))
+            }
+            None if number.get() < self.append_rounds => {
+                self.first_appends.insert(process, value.clone());
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// The phase of the append of a process that tells what became of its proposal.
+    pub(super) fn append_phase(&self, process: ProcessId) -> Option<Phase> {
         self.cold_members[process.index()].append
+    }
+
+    /// The value of the first append of a process, as long as another one may have to be the same.
+    fn first_append(&self, process: ProcessId) -> Option<&Value> {
+        let member = &self[process];
+        let may_append = member.next.get() <= self.append_rounds && !member.has_left();
+        self.first_appends.get(&process).filter(|_| may_append)
     }
 
     /// A process as data. `ended` is whether no phase opens any more.
@@ -226,6 +277,7 @@ impl Members {
             waiting: member.waiting_accesses(&self.queues).map(WaitingCheckpoint::from).collect(),
             answers: kept.map(KeptAnswer::from).collect(),
             append: cold.append,
+            first_append: self.first_append(process).filter(|_| !ended).cloned(),
             decision: self.decision(process).cloned(),
             withdrawn: cold.withdrawn,
         }
@@ -255,6 +307,7 @@ impl Members {
         }
         let cold = &mut self.cold_members[process.index()];
         (cold.append, cold.withdrawn) = (append, withdrawn);
+        self.first_appends.extend(given.first_append.map(|value| (process, value)));
         if given.joined {
             self.join(process);
         }

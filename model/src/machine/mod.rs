@@ -93,8 +93,8 @@ use self::offences::OffenceRecord;
 pub(crate) use self::offences::brief_value;
 pub use self::offences::{MisbehaviourCounts, OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
 pub use self::outcome_digest::OutcomeDigest;
-use self::phase_cursor::PhaseCursor;
-use self::phases::{OpenPhase, Rejoin, StepBuffers};
+use self::phase_cursor::{OpenPhase, PhaseCursor};
+use self::phases::{Rejoin, StepBuffers};
 pub use self::queues::MAX_SESSIONS;
 pub use self::restore::CheckpointError;
 pub use self::status::{AwaitedMember, Brief, LeftOut, MemberBrief, Status, WaitingMember};
@@ -191,7 +191,7 @@ impl Machine {
 impl Machine<ScriptedSchedule> {
     /// A new instance in which [`Machine::schedule_next`] says which warp comes next.
     pub(crate) fn scripted(params: Arc<Params>) -> Self {
-        let schedule = ScriptedSchedule::new(params.warps());
+        let schedule = ScriptedSchedule::new(&params);
         Self::with_order(params, schedule)
     }
 
@@ -239,6 +239,13 @@ impl<S: PhaseOrder> Machine<S> {
         self.members.reset(&self.params, patience);
         self.warps.reset(&self.params, patience);
         self
+    }
+
+    /// An append of a process has won (K1).
+    pub(super) fn win(&mut self, process: ProcessId) {
+        if self.phases.wins_once() {
+            self.members[process].win();
+        }
     }
 
     /// Takes one input of any kind, as a replay does. The methods for the kinds return more.
@@ -393,7 +400,7 @@ impl<S: PhaseOrder> Machine<S> {
     #[must_use]
     pub fn member(&self, process: ProcessId) -> MemberStatus {
         let member = &self.members[process];
-        let append = self.members.first_append(process);
+        let append = self.members.append_phase(process);
         MemberStatus {
             session: member.session.get(),
             next: member.next,
@@ -452,7 +459,7 @@ impl<S: PhaseOrder> Machine<S> {
         self.members.iter().map(|(process, member)| MemberBrief {
             joined: member.has_joined(),
             executed: self.members.executed(process) > 0,
-            appended: self.members.first_append(process),
+            appended: self.members.append_phase(process),
             left: member.has_left(),
             given_up: member.is_spent() && !member.has_left(),
         })

@@ -33,31 +33,9 @@ use crate::types::{AccessNumber, Phase, Position, ProcessId, Time};
 use super::answer_cache::CachedAnswer;
 use super::competition::{self, CompetingAppend};
 use super::member::{self, DueAccess, Member};
+use super::phase_cursor::OpenPhase;
 use super::queues::{OptionalSession, WaitingAccess};
 use super::{Machine, State};
-
-/// A phase that is open and waits for members of its warp.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OpenPhase {
-    /// From when on the patience of missing members drains: when it opened, or when the time to reconnect
-    /// ends (F3).
-    pub(super) since: Time,
-    /// When to check for patience that is spent. Never later than the first such moment; `None` if all are
-    /// endless.
-    pub(super) wake: Option<Time>,
-}
-
-impl OpenPhase {
-    /// A phase whose missing members have at least this patience, in nanoseconds.
-    pub(super) fn new(since: Time, patience: u64) -> Self {
-        Self { since, wake: (patience != member::ENDLESS).then(|| since.after_nanos(patience)) }
-    }
-
-    /// For how long patience has drained; `None` if it does not yet (F3).
-    pub(super) fn held(&self, now: Time) -> Option<u64> {
-        now.as_nanos().checked_sub(self.since.as_nanos())
-    }
-}
 
 /// Members are away since a restart of the server (F3).
 #[derive(Clone, Copy, Debug)]
@@ -281,6 +259,7 @@ impl<S: PhaseOrder> Machine<S> {
     fn execute(&mut self, start: PhaseStart, events: &mut Vec<Event>) {
         let mut step_buffers = std::mem::take(&mut self.step_buffers);
         let StepBuffers { appends, reads } = &mut step_buffers;
+        let open = self.phases.window_is_open(start.phase, self.list.is_full());
         self.pop_first_of_each(|machine, process, due| {
             if !due.append {
                 return reads.push(DueRead::new(process, due));
@@ -288,10 +267,11 @@ impl<S: PhaseOrder> Machine<S> {
             let WaitingAccess { op, session, accepted } = machine.members.take_append(due);
             if let Op::Append(value) = op {
                 let (number, answer) = (due.number, AppendAnswer::LimitReached);
-                appends.push(CompetingAppend { process, number, session, value, accepted, answer });
+                let has_won = open && machine.members[process].has_won();
+                appends.push(CompetingAppend { process, number, session, value, accepted, has_won, answer });
             }
         });
-        self.compete(appends, events);
+        self.compete(appends, open, events);
         for read in reads.drain(..) {
             self.answer_read(read, start, events);
         }
@@ -328,22 +308,23 @@ impl<S: PhaseOrder> Machine<S> {
     }
 
     /// All appends of the phase name the same position. They compete for it on the list itself, in the
-    /// arbiter's order, and at most one wins (A1, A4, A5).
-    fn compete(&mut self, appends: &mut Vec<CompetingAppend>, events: &mut Vec<Event>) {
+    /// arbiter's order, and at most one wins (A1, A4, A5), if the append window is open.
+    fn compete(&mut self, appends: &mut Vec<CompetingAppend>, open: bool, events: &mut Vec<Event>) {
         if appends.is_empty() {
             return;
         }
         let phase = self.phases.phase();
         self.arbiter.arrange(&self.params, phase, appends);
-        if self.phases.window_is_open(phase) {
+        if open {
             competition::compete(phase, &self.list, appends);
         }
         for CompetingAppend { process, number, session, value, answer, .. } in appends.drain(..) {
             let content = value.fingerprint();
+            self.members.note_append(process, number, phase);
             if let AppendAnswer::Success(position) = answer {
                 push_event(events, || Event::Added { position, process, phase, value });
+                self.win(process);
             }
-            self.members.note_append(process, phase);
             let cached = CachedAnswer { phase, content, session, append: true };
             self.answer(process, number, cached, Answer::Append(answer), events);
         }

@@ -157,10 +157,11 @@ impl<S: PhaseOrder> Machine<S> {
                 push_event(events, || Event::Accepted { process, number, session, op: Op::Read { start } });
             }
             Op::Append(value) => {
-                let value = value.clone();
-                push_event(events, || Event::Accepted { process, number, session, op: Op::Append(value) });
-                if number > AccessNumber::FIRST {
-                    let detail = format!("append with access number {number}: {}", describe(op));
+                let appended = value.clone();
+                push_event(events, || Event::Accepted { process, number, session, op: Op::Append(appended) });
+                if self.members.looks_repeated(number)
+                    && let Some(detail) = self.members.late_append(process, number, value)
+                {
                     self.accuse(process, OffenceKind::LateAppend, Some(number), detail, events);
                 }
             }
@@ -315,7 +316,7 @@ impl<S: PhaseOrder> Machine<S> {
     /// The answer of an append of this process in this phase.
     pub(super) fn append_answer(&self, process: ProcessId, phase: Phase) -> AppendAnswer {
         let length = self.list.length_at(phase);
-        if !self.phases.window_is_open(phase) || length == self.list.limit() {
+        if !self.phases.window_is_open(phase, length == self.list.limit()) {
             return AppendAnswer::LimitReached;
         }
         let position = Position::new(length);

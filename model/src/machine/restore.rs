@@ -17,8 +17,8 @@ use crate::types::{Phase, Position, ProcessId, SessionId, Value};
 use super::checkpoint::{Checkpoint, MemberCheckpoint};
 use super::member;
 use super::offences::OffenceCount;
-use super::phase_cursor::PhaseCursor;
-use super::phases::{OpenPhase, Rejoin};
+use super::phase_cursor::{OpenPhase, PhaseCursor};
+use super::phases::Rejoin;
 use super::queues::MAX_SESSIONS;
 use super::{Machine, State};
 
@@ -103,7 +103,7 @@ impl Checkpoint {
         ensure(self.entries.len() <= limit, "the list is longer than its limit")?;
         let first_access = params.spec().append_window == AppendWindow::FirstAccess;
         let mut schedule = CachedSchedule::new(Schedule::new(params));
-        let mut last = None;
+        let (mut last, mut winners) = (None, BTreeSet::new());
         for (position, entry) in (0..).map(Position::new).zip(&self.entries) {
             let phase = entry.phase;
             let what = if !params.contains(entry.process) {
@@ -114,10 +114,13 @@ impl Checkpoint {
             {
                 "its phase is out of order"
             } else if first_access
-                // Costs O(W) at most once: all are of round 1.
-                && !(schedule.is_first(phase) && schedule.warp_of(phase) == params.warp_of(entry.process))
+                // Costs O(W) at most once a round: they are in order.
+                && !(schedule.is_append_phase(phase)
+                    && schedule.warp_of(phase) == params.warp_of(entry.process))
             {
-                "its phase is not the first of its warp"
+                "its phase is none in which its warp may append"
+            } else if first_access && !winners.insert(entry.process) {
+                "its process has won another one"
             } else {
                 last = Some(phase);
                 continue;
@@ -128,7 +131,8 @@ impl Checkpoint {
         phases.go_to(self.phase);
         let is_due = phases.is_seal_due(self.entries.len() == limit);
         ensure(is_due == self.sealed.is_some(), "the list is sealed too early or too late")?;
-        let fits = |at: Phase| at <= self.phase && (!first_access || phases.schedule.all_began_before(at));
+        let fits =
+            |at: Phase| at <= self.phase && (!first_access || phases.schedule.append_phases_ended_before(at));
         ensure(self.sealed.is_none_or(fits), "the list is sealed in a phase in which it cannot be")
     }
 
@@ -161,7 +165,17 @@ impl Checkpoint {
             Op::Append(value) => Some(value),
             Op::Read { .. } => None,
         });
-        ensure(values.chain(&given.decision).all(|value| fits(params, value)), "a value of it is too large")?;
+        let compared = given.first_append.iter();
+        let next = given.next.get();
+        ensure(
+            given.first_append.is_none()
+                || (!(ended || left) && (2..=u64::from(params.append_rounds())).contains(&next)),
+            "its first append is compared with none",
+        )?;
+        ensure(
+            values.chain(&given.decision).chain(compared).all(|value| fits(params, value)),
+            "a value of it is too large",
+        )?;
         ensure(
             given.answers.windows(2).all(|pair| pair[0].phase < pair[1].phase)
                 && given.answers.last().is_none_or(|kept| kept.phase < self.phase)
@@ -302,6 +316,7 @@ impl Checkpoint {
         machine.accepted = self.accepted;
         machine.phases.go_to(self.phase);
         for entry in self.entries {
+            machine.win(entry.process);
             machine.list.turn().append(entry);
         }
         if let Some(sealed) = self.sealed {

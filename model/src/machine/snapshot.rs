@@ -205,6 +205,7 @@ fn read_member(params: &Params, bytes: &mut Decoder<'_>) -> Option<MemberCheckpo
         waiting: Vec::new(),
         answers: many(kept, || read_kept(bytes))?,
         append,
+        first_append: None,
         decision,
         withdrawn,
     })

@@ -223,7 +223,7 @@ pub struct MemberBrief {
     pub joined: bool,
     /// An access of it was executed.
     pub executed: bool,
-    /// The phase of its first append that was executed.
+    /// The phase of its append that was executed: of the one that won, or else of its last (K2).
     pub appended: Option<Phase>,
     /// It has left.
     pub left: bool,

@@ -22,13 +22,13 @@ pub trait PhaseOrder {
     /// The first phase from `from` on whose warp is one of these; `from` itself if there are none.
     fn next_phase_among(&mut self, from: Phase, warps: &WarpSet) -> Phase;
 
-    /// Whether this phase is the first of its warp, which is the warp's append window under `first_access`
-    /// (A2).
-    fn is_first(&self, phase: Phase) -> bool;
+    /// Whether this phase is one of the first q of its warp, which are the warp's append window under
+    /// `first_access` (A2, K1).
+    fn is_append_phase(&self, phase: Phase) -> bool;
 
-    /// Whether every warp has had its first phase before this one: under `first_access` the list is sealed
-    /// (A2).
-    fn all_began_before(&self, phase: Phase) -> bool;
+    /// Whether every warp has had its first q phases before this one: under `first_access` the list is sealed
+    /// (A2, K1).
+    fn append_phases_ended_before(&self, phase: Phase) -> bool;
 }
 
 /// A [`Schedule`] that remembers the order of two rounds, one odd and one even, so that walking phases one by
@@ -115,13 +115,12 @@ impl PhaseOrder for CachedSchedule {
     }
 
     #[inline]
-    fn is_first(&self, phase: Phase) -> bool {
-        // Round 1 is the first W phases, and every warp has exactly one of them.
-        phase.get() <= u64::from(self.schedule.warps())
+    fn is_append_phase(&self, phase: Phase) -> bool {
+        phase.get() <= self.schedule.end_of_append_rounds()
     }
 
     #[inline]
-    fn all_began_before(&self, phase: Phase) -> bool {
-        phase.get() > u64::from(self.schedule.warps())
+    fn append_phases_ended_before(&self, phase: Phase) -> bool {
+        phase.get() > self.schedule.end_of_append_rounds()
     }
 }

@@ -21,6 +21,7 @@ pub struct Schedule {
     pub(super) order: Order,
     seed: Seed,
     warps: u32,
+    append_rounds: u32,
 }
 
 impl Schedule {
@@ -28,7 +29,8 @@ impl Schedule {
     #[must_use]
     pub fn new(params: &Params) -> Self {
         let spec = params.spec();
-        Self { order: spec.order, seed: spec.seed, warps: params.warps() }
+        let append_rounds = params.append_rounds();
+        Self { order: spec.order, seed: spec.seed, warps: params.warps(), append_rounds }
     }
 
     /// W, the number of warps and so of phases in a round.
@@ -55,10 +57,22 @@ impl Schedule {
         self.phase_at(round, self.order_of(round).slot_of(warp))
     }
 
-    /// The warp's first phase, the only one in which it may append under `first_access` (A2).
+    /// The warp's first phase.
     #[must_use]
     pub fn first_phase(&self, warp: WarpId) -> Phase {
         self.phase_of(warp, Round::FIRST)
+    }
+
+    /// The warp's q-th phase, the last one in which it may append under `first_access` (A2, K1).
+    #[must_use]
+    pub fn last_append_phase(&self, warp: WarpId) -> Phase {
+        self.phase_of(warp, Round::new(self.append_rounds.into()).unwrap_or(Round::FIRST))
+    }
+
+    /// The last phase of round q: until then each warp has had exactly q phases (K1).
+    #[inline]
+    pub(super) fn end_of_append_rounds(&self) -> u64 {
+        u64::from(self.warps) * u64::from(self.append_rounds)
     }
 
     /// The first phase of this warp that is `from` or later.

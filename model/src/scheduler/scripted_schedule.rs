@@ -6,27 +6,43 @@
 
 use super::cached_schedule::PhaseOrder;
 use super::warp_set::WarpSet;
+use crate::params::Params;
 use crate::types::{Phase, WarpId};
 
 /// The warps of the phases that are scheduled so far.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptedSchedule {
     warps: Vec<WarpId>,
-    /// The first phase of each warp, by the warp's index.
-    first: Box<[Option<Phase>]>,
+    /// The append window of each warp, by the warp's index.
+    windows: Box<[Window]>,
+    append_rounds: u32,
+}
+
+/// The append window of a warp (K1).
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    /// How many phases the warp has had.
+    phases: u32,
+    /// Its q-th phase, once that is scheduled.
+    last: Option<Phase>,
 }
 
 impl ScriptedSchedule {
-    /// For so many warps; no phase is scheduled yet.
-    pub(crate) fn new(warps: u32) -> Self {
-        Self { warps: Vec::new(), first: vec![None; warps as usize].into_boxed_slice() }
+    /// For an instance with these parameters; no phase is scheduled yet.
+    pub(crate) fn new(params: &Params) -> Self {
+        let windows = vec![Window::default(); params.warps() as usize].into_boxed_slice();
+        Self { warps: Vec::new(), windows, append_rounds: params.append_rounds() }
     }
 
     /// Schedules this warp for the next phase.
     pub(crate) fn push(&mut self, warp: WarpId) {
         let phase = self.end();
         self.warps.push(warp);
-        self.first[warp.index()].get_or_insert(phase);
+        let window = &mut self.windows[warp.index()];
+        window.phases += 1;
+        if window.phases == self.append_rounds {
+            window.last = Some(phase);
+        }
     }
 
     /// The first phase that is not scheduled yet.
@@ -61,34 +77,36 @@ impl PhaseOrder for ScriptedSchedule {
         self.next_phase(from, |warp| warps.contains(warp))
     }
 
-    fn is_first(&self, phase: Phase) -> bool {
+    fn is_append_phase(&self, phase: Phase) -> bool {
         let warp = self.warp_at(phase).unwrap_or(WarpId::FIRST);
-        self.first[warp.index()] == Some(phase)
+        self.windows[warp.index()].last.is_none_or(|last| phase <= last)
     }
 
-    fn all_began_before(&self, phase: Phase) -> bool {
-        self.first.iter().all(|first| first.is_some_and(|first| first < phase))
+    fn append_phases_ended_before(&self, phase: Phase) -> bool {
+        self.windows.iter().all(|window| window.last.is_some_and(|last| last < phase))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::{Order, Params, ParamsSpec};
+    use crate::params::{Order, ParamsSpec};
     use crate::scheduler::{CachedSchedule, Schedule};
 
     #[test]
     fn a_script_of_the_schedule_answers_as_the_schedule() {
-        for order in [Order::Ascending, Order::Descending, Order::Shuffled] {
-            let params = Params::try_new(ParamsSpec { order, ..ParamsSpec::new(7, 2, 1) }).unwrap();
+        for (order, append_rounds) in Order::ALL.into_iter().flat_map(|order| [(order, 1), (order, 2)]) {
+            let spec = ParamsSpec { order, append_rounds, ..ParamsSpec::new(7, 2, 1) };
+            let params = Params::try_new(spec).unwrap();
             let mut real = CachedSchedule::new(Schedule::new(&params));
-            let mut script = ScriptedSchedule::new(params.warps());
+            let mut script = ScriptedSchedule::new(&params);
             let phases: Vec<Phase> = (1..=12).filter_map(Phase::new).collect();
             phases.iter().for_each(|phase| script.push(real.warp_of(*phase)));
             for &phase in &phases[..8] {
                 assert_eq!(script.warp_of(phase), real.warp_of(phase));
-                assert_eq!(script.is_first(phase), real.is_first(phase), "{order:?}, phase {phase}");
-                assert_eq!(script.all_began_before(phase), real.all_began_before(phase));
+                let of_window = script.is_append_phase(phase);
+                assert_eq!(of_window, real.is_append_phase(phase), "{order:?}, phase {phase}");
+                assert_eq!(script.append_phases_ended_before(phase), real.append_phases_ended_before(phase));
                 let warp = real.warp_of(phase);
                 assert_eq!(script.next_phase_of(warp, phase.next()), real.next_phase_of(warp, phase.next()));
             }
@@ -96,15 +114,23 @@ mod tests {
     }
 
     #[test]
-    fn in_any_order_all_warps_began_with_the_last_first_phase() {
+    fn in_any_order_a_window_ends_with_the_last_append_phase() {
         let [one, two] = [1, 2].map(|warp| WarpId::new(warp).unwrap());
-        let mut script = ScriptedSchedule::new(2);
-        [one, one, two, one].into_iter().for_each(|warp| script.push(warp));
-        let phases = || (1..=4).filter_map(Phase::new);
-        let began: Vec<bool> = phases().map(|phase| script.all_began_before(phase)).collect();
-        assert_eq!(began, [false, false, false, true]);
-        let first: Vec<bool> = phases().map(|phase| script.is_first(phase)).collect();
-        assert_eq!(first, [true, false, true, false]);
+        let scripted = |append_rounds, warps: &[WarpId]| {
+            let spec = ParamsSpec { append_rounds, ..ParamsSpec::new(4, 2, 1) };
+            let mut script = ScriptedSchedule::new(&Params::try_new(spec).unwrap());
+            warps.iter().for_each(|warp| script.push(*warp));
+            let phases = || (1..=warps.len() as u64).filter_map(Phase::new);
+            let ended: Vec<bool> = phases().map(|phase| script.append_phases_ended_before(phase)).collect();
+            let window: Vec<bool> = phases().map(|phase| script.is_append_phase(phase)).collect();
+            (script, ended, window)
+        };
+        let (_, ended, window) = scripted(2, &[one, one, one, two, two, two]);
+        assert_eq!(ended, [false, false, false, false, false, true]);
+        assert_eq!(window, [true, true, false, true, true, false]);
+        let (mut script, ended, window) = scripted(1, &[one, one, two, one]);
+        assert_eq!(ended, [false, false, false, true]);
+        assert_eq!(window, [true, false, true, false]);
         let mut only_two = WarpSet::all(2);
         only_two.remove(one);
         assert_eq!(script.next_phase_among(Phase::FIRST, &only_two), Phase::new(3).unwrap());

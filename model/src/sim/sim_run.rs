@@ -42,7 +42,7 @@ const INCARNATION: u64 = 1;
 /// Inputs that a run may take: many times what correct processes need (D2), even if with a pace each phase
 /// takes a tick.
 fn budget(params: &Params) -> u64 {
-    16 * u64::from(params.processes()) * (u64::from(params.reads()) + 8)
+    16 * u64::from(params.processes()) * (u64::from(params.append_rounds()) + u64::from(params.reads()) + 7)
 }
 
 /// A message on its way to the machine. Its content stays in the player until it arrives: a copy of a content

@@ -1,7 +1,7 @@
 //! Follows a machine by its events alone, keeps its own naive account of who waits, who is awaited and what
 //! stands in the list, and fails when an event does not fit it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
@@ -23,6 +23,8 @@ pub(crate) struct Observer {
     blame: Vec<Duration>,
     accepted: u64,
     entries: Vec<Value>,
+    /// Who has won an append, under `first_access` (K1).
+    winners: BTreeSet<ProcessId>,
     sealed: bool,
     last_step: Option<(Phase, Time)>,
     step: Option<Step>,
@@ -42,6 +44,8 @@ struct Step {
     phase: Phase,
     length: u32,
     executed: BTreeMap<ProcessId, Waiting>,
+    /// Whether an append may win in this phase.
+    open: bool,
     winner: Option<ProcessId>,
     added: Option<ProcessId>,
 }
@@ -71,6 +75,7 @@ impl Observer {
             blame: vec![Duration::ZERO; n],
             accepted: 0,
             entries: Vec::new(),
+            winners: BTreeSet::new(),
             sealed: false,
             last_step: None,
             step: None,
@@ -162,20 +167,24 @@ impl Observer {
             executed.extend(oldest.map(|oldest| (process, oldest)));
         }
         assert!(!executed.is_empty(), "a phase without an access passes without a record");
-        let winner = self.winner(phase, &executed);
+        let open = match self.params.spec().append_window {
+            AppendWindow::FirstAccess => !self.is_sealed_in(phase),
+            AppendWindow::Open => self.entries.len() < self.params.processes() as usize,
+        };
+        let winner = self.winner(phase, &executed).filter(|_| open);
+        if self.params.spec().append_window == AppendWindow::FirstAccess {
+            self.winners.extend(winner);
+        }
         self.counts.steps += 1;
-        self.step = Some(Step { phase, length, executed, winner, added: None });
+        self.step = Some(Step { phase, length, executed, open, winner, added: None });
     }
 
-    /// Whose append must win the phase, by the rules (A1, A2, A4).
+    /// Whose append must win the phase, if any may, by the rules (A1, A4, K1).
     fn winner(&mut self, phase: Phase, executed: &BTreeMap<ProcessId, Waiting>) -> Option<ProcessId> {
         let spec = self.params.spec();
         let appends = executed.iter().filter(|(_, waiting)| matches!(waiting.op, Op::Append(_)));
         self.counts.contests += u32::from(appends.clone().count() > 1);
-        let open = match spec.append_window {
-            AppendWindow::FirstAccess => phase.get() <= u64::from(self.params.warps()),
-            AppendWindow::Open => self.entries.len() < self.params.processes() as usize,
-        };
+        let appends = appends.filter(|(process, _)| !self.winners.contains(process));
         let first = appends.min_by_key(|&(process, waiting)| match &spec.arbiter {
             Arbiter::FirstCome => (waiting.place, *process),
             Arbiter::Uniform => (arbiter_hash(spec.seed, phase, *process), *process),
@@ -184,7 +193,7 @@ impl Observer {
                 (rank.map_or(u64::MAX, |rank| rank as u64), *process)
             }
         });
-        first.map(|(process, _)| *process).filter(|_| open)
+        first.map(|(process, _)| *process)
     }
 
     fn answer(&mut self, process: ProcessId, number: AccessNumber, phase: Phase, answer: Answer) {
@@ -194,9 +203,9 @@ impl Observer {
         assert_eq!((waiting.number, step.phase), (number, phase), "the oldest access comes first");
         let expected = match waiting.op {
             Op::Append(_) => Answer::Append(match step.winner {
-                None => AppendAnswer::LimitReached,
-                Some(winner) if winner != process => AppendAnswer::Failed,
-                Some(_) => AppendAnswer::Success(stickycas_model::types::Position::new(step.length)),
+                _ if !step.open => AppendAnswer::LimitReached,
+                winner if winner != Some(process) => AppendAnswer::Failed,
+                _ => AppendAnswer::Success(stickycas_model::types::Position::new(step.length)),
             }),
             Op::Read { start } => {
                 let count = (start.get()..step.length).take(read_size as usize).count();
@@ -218,7 +227,9 @@ impl Observer {
 
     fn is_sealed_in(&self, phase: Phase) -> bool {
         match self.params.spec().append_window {
-            AppendWindow::FirstAccess => phase.get() > u64::from(self.params.warps()),
+            AppendWindow::FirstAccess => {
+                phase.get() > u64::from(self.params.warps()) * u64::from(self.params.append_rounds())
+            }
             AppendWindow::Open => self.entries.len() == self.params.processes() as usize,
         }
     }

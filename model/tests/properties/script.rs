@@ -75,12 +75,22 @@ fn params() -> impl Strategy<Value = Params> {
         ];
         let pace = prop_oneof![3 => Just(0), 1 => 1..500_u64].prop_map(Duration::from_millis);
         let join_timeout = (1..1_000_u64).prop_map(Duration::from_millis);
-        let sizes = (1..=n, 1..=n, 1..=4_u32);
+        let sizes = (1..=n, 1..=n, 1..=4_u32, 1..=n);
         (sizes, order, window, arbiter(n), patience, pace, join_timeout, any::<u64>()).prop_map(
-            move |((p, r, pipeline), order, append_window, arbiter, patience, pace, join_timeout, seed)| {
+            move |(
+                (p, r, pipeline, q),
+                order,
+                append_window,
+                arbiter,
+                patience,
+                pace,
+                join_timeout,
+                seed,
+            )| {
                 Params::try_new(ParamsSpec {
                     order,
                     append_window,
+                    append_rounds: if append_window == AppendWindow::Open { 1 } else { q.min(p) },
                     arbiter,
                     patience,
                     pace,

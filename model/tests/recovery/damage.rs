@@ -34,7 +34,7 @@ fn damages() -> impl Strategy<Value = Vec<Damage>> {
         1 => Just(u64::MAX / 2 + 1),
         1 => any::<u64>(),
     ];
-    let damage = (0_u8..34, 0_usize..8, number);
+    let damage = (0_u8..35, 0_usize..8, number);
     let damage = damage.prop_map(|(field, element, number)| Damage { field, element, number });
     prop::collection::vec(damage, 0..4)
 }
@@ -137,7 +137,8 @@ impl Damage {
             }
             30 => member.answers.truncate(number as usize),
             31 => member.append = Phase::new(number),
-            32 => member.decision = (number != 3).then(|| value(number)),
+            32 => member.first_append = (number != 3).then(|| value(number)),
+            33 => member.decision = (number != 3).then(|| value(number)),
             _ => member.withdrawn = number as u16,
         }
     }

@@ -62,6 +62,7 @@ pub(crate) fn params() -> impl Strategy<Value = Params> {
             spec.join_timeout = Duration::from_nanos(300);
             spec.pipeline = pipeline;
             spec.append_window = if open { AppendWindow::Open } else { AppendWindow::FirstAccess };
+            spec.append_rounds = if open { 1 } else { 1 + u32::try_from(seed % u64::from(p)).unwrap() };
             spec.arbiter = match arbiter {
                 0 => Arbiter::FirstCome,
                 1 => Arbiter::Uniform,

@@ -4,7 +4,7 @@
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
@@ -45,6 +45,8 @@ pub(crate) struct Story {
     pub(crate) phase: u64,
     list: Vec<Value>,
     sealed: bool,
+    /// Under `first_access` no process wins twice.
+    winners: BTreeSet<u32>,
     numbers: BTreeMap<u32, u64>,
     waiting: VecDeque<(u32, u64, Op)>,
     last_answer: BTreeMap<u32, Phase>,
@@ -76,6 +78,7 @@ impl Story {
             phase: 1,
             list: Vec::new(),
             sealed: false,
+            winners: BTreeSet::new(),
             numbers: BTreeMap::new(),
             waiting: VecDeque::new(),
             last_answer: BTreeMap::new(),
@@ -148,8 +151,8 @@ impl Story {
     /// Executes the next phase over what waits from its warp; the first append that was accepted wins.
     pub(crate) fn step(&mut self) {
         let (now, warps) = (phase(self.phase), self.params.warps());
-        let in_window =
-            self.params.spec().append_window == AppendWindow::Open || self.phase <= u64::from(warps);
+        let open = self.params.spec().append_window == AppendWindow::Open;
+        let in_window = open || self.phase <= self.last_append_phase();
         let warp = WarpId::from_index(((self.phase - 1) % u64::from(warps)) as usize).unwrap();
         let length = self.list.len() as u32;
         let sealed = self.sealed;
@@ -160,14 +163,19 @@ impl Story {
         }
         for (process, number, op) in self.take_fronts(warp) {
             let answer = match op {
-                Op::Append(value) if in_window && !won && length < self.params.list_limit() => {
+                Op::Append(value)
+                    if in_window
+                        && !won
+                        && length < self.params.list_limit()
+                        && (open || self.winners.insert(process)) =>
+                {
                     won = true;
                     let position = Position::new(length);
                     self.list.push(value.clone());
                     self.record(Event::Added { position, process: id(process), phase: now, value });
                     Answer::Append(AppendAnswer::Success(position))
                 }
-                Op::Append(_) if won => Answer::Append(AppendAnswer::Failed),
+                Op::Append(_) if won || (in_window && !open) => Answer::Append(AppendAnswer::Failed),
                 Op::Append(_) => Answer::Append(AppendAnswer::LimitReached),
                 Op::Read { start } => {
                     let count = length.saturating_sub(start.get()).min(self.params.read_size());
@@ -205,13 +213,18 @@ impl Story {
     pub(crate) fn pass(&mut self) {
         self.phase += 1;
         let due = match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.phase > u64::from(self.params.warps()),
+            AppendWindow::FirstAccess => self.phase > self.last_append_phase(),
             AppendWindow::Open => self.list.len() as u32 == self.params.list_limit(),
         };
         if due && !self.sealed {
             self.sealed = true;
             self.record(Event::Sealed { phase: phase(self.phase), length: self.list.len() as u32 });
         }
+    }
+
+    /// The last of the first q rounds.
+    fn last_append_phase(&self) -> u64 {
+        u64::from(self.params.warps()) * u64::from(self.params.append_rounds())
     }
 
     fn warp(&self) -> Vec<u32> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! instance n=4 p=2 r=2 [patience=1s|none] [join_timeout=30s] [pace=0s] [pipeline=16] [seed=0]
-//!          [order=ascending|descending|shuffled] [window=first_access|open]
+//!          [order=ascending|descending|shuffled] [window=first_access|open] [append_rounds=N]
 //!          [arbiter=first_come|uniform|priority:3,1]
 //! hello PROCESS|all [incarnation=7]         append PROCESS VALUE [#2] [session=1] [no_wait]
 //! decide PROCESS VALUE                      read PROCESS START [#2] [session=1] [no_wait]
@@ -111,6 +111,9 @@ pub(crate) fn instance(mut words: Words<'_>) -> Result<ParamsSpec, String> {
         Some("shuffled") => Order::Shuffled,
         Some(word) => return Err(format!("there is no order {word}")),
     };
+    if let Some(word) = words.take_named("append_rounds") {
+        spec.append_rounds = number(word)?;
+    }
     spec.append_window = match words.take_named("window") {
         None | Some("first_access") => AppendWindow::FirstAccess,
         Some("open") => AppendWindow::Open,

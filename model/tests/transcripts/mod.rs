@@ -80,7 +80,7 @@ fn play(path: &Path, text: &str) -> String {
 fn cites_a_rule(text: &str) -> bool {
     let is_rule = |word: &str| {
         let mut letters = word.chars();
-        letters.next().is_some_and(|letter| "PWFARDVB".contains(letter))
+        letters.next().is_some_and(|letter| "PWFARDVBK".contains(letter))
             && letters.next().is_some_and(|digit| digit.is_ascii_digit())
     };
     text.split(|letter: char| !letter.is_ascii_alphanumeric()).any(is_rule)

@@ -195,6 +195,8 @@ fn member_from_wire(member: &wire::Member, values: &[Value]) -> Result<MemberChe
         waiting: member.waiting.iter().map(waiting_from_wire).collect::<Result<_, _>>()?,
         answers: answers_from_wire(member)?,
         append: Phase::new(member.append_phase),
+        // Of one append round there is none.
+        first_append: None,
         decision: decision.transpose()?,
         withdrawn: u16::try_from(member.withdrawn).map_err(|_| too_many)?,
     })

@@ -53,6 +53,7 @@ fn member() -> impl Strategy<Value = MemberCheckpoint> {
                 waiting,
                 answers,
                 append,
+                first_append: None,
                 decision,
                 withdrawn,
             }

@@ -136,6 +136,7 @@ pub(crate) fn params_spec() -> impl Strategy<Value = ParamsSpec> {
             seed: Seed::new(seed),
             arbiter,
             append_window,
+            append_rounds: 1,
             patience,
             join_timeout,
             pace,

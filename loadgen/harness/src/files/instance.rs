@@ -127,6 +127,8 @@ fn blamed(error: &ParamsError, instance: &Spanned<Instance>) -> Range<usize> {
         ParamsError::Processes(_) => given.processes.as_ref().map(Spanned::span),
         ParamsError::WarpSize { .. } => given.warp_size.as_ref().map(Spanned::span),
         ParamsError::ReadSize { .. } => given.read_size.as_ref().map(Spanned::span),
+        ParamsError::AppendRounds { .. } => None,
+        ParamsError::OpenAppendRounds(_) => given.append_window.as_ref().map(Spanned::span),
         ParamsError::UnknownPriority { .. } | ParamsError::RepeatedPriority(_) => {
             given.arbiter.as_ref().map(Spanned::span)
         }
