@@ -17,7 +17,7 @@ use crate::types::Value;
 pub struct ValidityOutcome {
     /// Byzantine processes.
     pub byzantine: u32,
-    /// Correct processes that missed their first phase.
+    /// Correct processes that are late (F6, K3).
     pub late: u32,
     /// |Vc|.
     pub values: u32,

@@ -3,9 +3,12 @@
 //! | claim | what |
 //! | --- | --- |
 //! | a | under `open` agreement breaks inside the bound (SPEC section 9) |
-//! | b | under `first_access` it never does, whatever the order of warps; and every correct process decides in time (V1, D2) |
-//! | c | with nobody late and a smaller value at hand, strong validity can be broken exactly when its bound is missed; with late processes it never breaks within the bound (V3) |
+//! | b | under `first_access` it never does, whatever the order of warps; and every correct process decides in time (V1, D2, K2) |
+//! | c | with nobody late and a smaller value at hand, strong validity can be broken exactly when its bound is missed; with late processes it never breaks within the bound (V3, K3) |
 //! | d | every rule that can be checked holds in every state, against all that Byzantine processes can do |
+//!
+//! Under `first_access` each is searched for one append round and, up to fewer processes, for two and three
+//! (K1); several rounds in any order of warps in each round.
 
 use std::fmt;
 
@@ -191,28 +194,40 @@ fn agreement(largest: u32) -> Vec<Task> {
         let setup = Setup { schedule: ScheduleClass::RoundBased, late: 2, ..setup };
         task("termination, any order in each round", setup)
     });
-    any.chain(three).chain(late).chain(in_time).collect()
+    let rounds = sizes_with_rounds(largest.saturating_sub(2)).map(|setup| {
+        let setup = Setup { late: 1, ..setup };
+        task("both, with append rounds", setup)
+    });
+    any.chain(three).chain(late).chain(in_time).chain(rounds).collect()
 }
 
 fn bound(largest: u32) -> Vec<Task> {
     // r is of no account for what the list comes to hold, and the largest makes the shortest runs.
-    let setup = |n, p| Setup {
+    let for_lists = |setup| Setup {
         schedule: ScheduleClass::FirstRound,
         values: 4,
         foreign: 1,
         validity: true,
         lists_as_counts: true,
-        ..Setup::new(n, p, n)
+        ..setup
     };
-    let sizes = || (1..=largest).flat_map(|n| (1..=n).map(move |p| (n, p)));
-    let exact = sizes().map(|(n, p)| {
-        Task::new(Claim::C, "breakable exactly where the bound is missed", Expected::ExactBound, setup(n, p))
-    });
-    let late = sizes().map(|(n, p)| {
-        let setup = Setup { late: 1, ..setup(n, p) };
-        Task::new(Claim::C, "never broken within it, with late processes", Expected::NoViolation, setup)
-    });
-    exact.chain(late).collect()
+    let one = || (1..=largest).flat_map(|n| (1..=n).map(move |p| Setup::new(n, p, n)));
+    let several = || sizes_with_rounds(largest.saturating_sub(3)).filter(|it| it.read_size == it.processes);
+    let task = |part, expected, setup| Task::new(Claim::C, part, expected, setup);
+    let exact =
+        |setup| task("breakable exactly where the bound is missed", Expected::ExactBound, for_lists(setup));
+    let late = |setup| {
+        let setup = Setup { late: 1, ..for_lists(setup) };
+        task("never broken within it, with late processes", Expected::NoViolation, setup)
+    };
+    let exact_of_rounds = |setup| task("exact with append rounds", Expected::ExactBound, for_lists(setup));
+    let late_of_rounds = |setup| Task { part: "append rounds, late processes", ..late(setup) };
+    one()
+        .map(exact)
+        .chain(one().map(late))
+        .chain(several().map(exact_of_rounds))
+        .chain(several().map(late_of_rounds))
+        .collect()
 }
 
 fn rules(largest: u32) -> Vec<Task> {
@@ -224,15 +239,30 @@ fn rules(largest: u32) -> Vec<Task> {
         let setup = Setup { window: AppendWindow::Open, agreement: false, ..full(setup) };
         Task::new(Claim::D, "every access, open", Expected::NoViolation, setup)
     });
+    let rounds = sizes_with_rounds(largest).map(move |setup| {
+        Task::new(Claim::D, "every access, append rounds", Expected::NoViolation, full(setup))
+    });
     // A restart may fall between any two accesses: more ways to the same states.
     let restarted = sizes(largest.min(3)).map(move |setup| {
         let setup = Setup { restarts: true, ..full(setup) };
         Task::new(Claim::D, "the same, the server restarts", Expected::NoViolation, setup)
     });
-    sealed.chain(open).chain(restarted).collect()
+    sealed.chain(open).chain(rounds).chain(restarted).collect()
 }
 
 /// All n up to `largest`, all p, all r.
 fn sizes(largest: u32) -> impl Iterator<Item = Setup> {
     (1..=largest).flat_map(|n| (1..=n).flat_map(move |p| (1..=n).map(move |r| Setup::new(n, p, r))))
+}
+
+/// The same with two and three append rounds, in any order of warps in each round.
+fn sizes_with_rounds(largest: u32) -> impl Iterator<Item = Setup> {
+    let several = |setup: Setup| {
+        let rounds = 2..=3.min(setup.warp_size);
+        rounds.map(move |append_rounds| {
+            let schedule = ScheduleClass::RoundBased;
+            Setup { append_rounds, schedule, ..setup.clone() }
+        })
+    };
+    sizes(largest).flat_map(several)
 }

@@ -4,14 +4,15 @@
 //! hashed, so no state can be lost to a collision.
 //!
 //! Left out is the rest of the machine and of a view: numbers of accesses and phases, the winner of an entry
-//! and its phase, kept answers, counts of offences, the answer to an append. No later answer depends on them.
-//! The tests of [`crate::explore`] compare with a search that leaves out nothing.
+//! and its phase, kept answers, counts of offences, the answer to an append, except that a process has won as
+//! long as that keeps it from winning again. No later answer depends on them. The tests of [`crate::explore`]
+//! compare with a search that leaves out nothing.
 
-use super::search_state::{CorrectProcess, SearchState, Slot};
+use super::search_state::{CorrectProcess, SearchState, Slot, WarpProgress};
 use super::setup::{ScheduleClass, Space};
 use crate::params::AppendWindow;
 use crate::process::Act;
-use crate::types::WarpId;
+use crate::types::{ProcessId, WarpId};
 
 /// A state, as one number.
 pub(super) type Key = u128;
@@ -69,7 +70,10 @@ impl Space {
             ScheduleClass::RoundBased
             | ScheduleClass::FirstRound
             | ScheduleClass::Ascending
-            | ScheduleClass::Descending => u64::from(self.params.reads()) + u64::from(self.setup.late) + 3,
+            | ScheduleClass::Descending => {
+                let accesses = self.params.append_rounds() + self.params.reads();
+                u64::from(accesses) + u64::from(self.setup.late) + 2
+            }
         }
     }
 
@@ -89,18 +93,20 @@ impl Space {
 
     /// The part of the key that belongs to one warp and its members.
     pub(super) fn warp_key(&self, state: &SearchState, warp: WarpId) -> Key {
-        let members = self.params.members(warp);
-        let mut codes: Vec<u64> =
-            members.map(|process| self.member_code(&state.slots[process.index()])).collect();
+        let progress = state.progress[warp.index()];
+        let code = |process: ProcessId| {
+            let slot = &state.slots[process.index()];
+            self.member_code(slot) * self.won_radix() + u64::from(self.won_counts(slot, progress))
+        };
+        let mut codes: Vec<u64> = self.params.members(warp).map(code).collect();
         if self.setup.symmetry {
             codes.sort_unstable();
         }
         let mut packed = KeyBuilder::default();
         for code in codes {
-            packed.push(code, self.member_radix());
+            packed.push(code, self.member_radix() * self.won_radix());
         }
-        let progress = state.progress[warp.index()];
-        packed.push(u64::from(progress.first), 2);
+        packed.push(u64::from(progress.began()), 2);
         packed.push(u64::from(progress.in_this_round && self.setup.schedule != ScheduleClass::Any), 2);
         packed.push(u64::from(progress.passed && self.passes), 2);
         packed.0
@@ -108,7 +114,22 @@ impl Space {
 
     fn warp_radix(&self, warp: WarpId) -> Option<Key> {
         let members = u32::try_from(self.params.members(warp).count()).ok()?;
-        Key::from(self.member_radix()).checked_pow(members)?.checked_mul(8)
+        Key::from(self.member_radix() * self.won_radix()).checked_pow(members)?.checked_mul(8)
+    }
+
+    /// With one append round there is no phase in which it counts who has won.
+    fn won_radix(&self) -> u64 {
+        u64::from(self.params.append_rounds().min(2))
+    }
+
+    /// Whether a later answer depends on it that this process has won: that of a further append in the window
+    /// (K1); or whether it is late at the end (K3).
+    fn won_counts(&self, slot: &Slot, progress: WarpProgress) -> bool {
+        match slot {
+            Slot::Empty => false,
+            Slot::Byzantine { won, .. } => *won && progress.phases < self.params.append_rounds(),
+            Slot::Correct(correct) => correct.missed > 0 && correct.has_won() && !correct.has_ended(),
+        }
     }
 
     fn member_code(&self, slot: &Slot) -> u64 {
@@ -133,8 +154,8 @@ impl Space {
         let missed = u64::from(correct.missed).min(late - 1);
         match &correct.next {
             Act::Silent | Act::Crash => 0,
-            Act::Decide(value) => 1 + 2 * u64::from(self.index_of(value)) + u64::from(correct.missed > 0),
-            Act::Access { .. } if correct.is_new() => {
+            Act::Decide(value) => 1 + 2 * u64::from(self.index_of(value)) + u64::from(correct.is_late()),
+            Act::Access { .. } if correct.appends() => {
                 1 + 2 * values + u64::from(correct.proposal) * late + missed
             }
             Act::Access { .. } => 1 + 2 * values + values * late + self.holding(correct) * late + missed,
@@ -147,19 +168,19 @@ impl Space {
         match self.setup.window {
             AppendWindow::FirstAccess => 2 * u64::from(view.end().get()) + u64::from(view.sealed),
             AppendWindow::Open => {
-                let warps = self.params.warps();
-                let counted = view.held().filter(|(position, _)| position.get() < warps);
+                let last = self.params.append_phases();
+                let counted = view.held().filter(|(position, _)| position.get() < last);
                 let held = counted.fold(0, |held, (position, _)| held | 1 << position.get());
-                view.reads << warps | held
+                view.reads << last | held
             }
         }
     }
 
     fn holding_radix(&self) -> u64 {
-        let warps = self.params.warps();
+        let last = self.params.append_phases();
         match self.setup.window {
-            AppendWindow::FirstAccess => 2 * (u64::from(warps) + 1),
-            AppendWindow::Open => (u64::from(self.params.reads()) + 1) << warps.min(32),
+            AppendWindow::FirstAccess => 2 * (u64::from(last) + 1),
+            AppendWindow::Open => (u64::from(self.params.reads()) + 1) << last.min(32),
         }
     }
 }

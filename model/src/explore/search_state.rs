@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::setup::{Action, Transition};
 use super::setup::{ProcessKind, REJOIN, Space};
-use crate::access::{Access, Answer, Op};
+use crate::access::{Access, Answer, AppendAnswer, Op};
 use crate::history::{Event, Recorded};
 use crate::invariants::Invariants;
 use crate::machine::{Input, Machine};
-use crate::process::{Act, Behaviour, Correct, View};
+use crate::params::AppendWindow;
+use crate::process::{Act, Behaviour, Correct, View, is_to_append};
 use crate::scheduler::ScriptedSchedule;
 use crate::types::{AccessNumber, Position, ProcessId, Time, Value, WarpId};
 
@@ -36,6 +37,7 @@ pub(super) enum Slot {
     Byzantine {
         next: AccessNumber,
         spent: bool,
+        won: bool,
     },
     /// Shared between states until it acts.
     Correct(Arc<CorrectProcess>),
@@ -50,7 +52,7 @@ pub(super) struct CorrectProcess {
     pub(super) view: View,
     /// Its next act.
     pub(super) next: Act,
-    /// Its own phases, from the first on, in which it had nothing ready: D2's m. If any, it is late.
+    /// Its own phases, from the first on, in which it had nothing ready: D2's m.
     pub(super) missed: u8,
 }
 
@@ -74,20 +76,40 @@ impl CorrectProcess {
         }
     }
 
-    /// Whether it still has to append.
-    pub(super) fn is_new(&self) -> bool {
-        self.view.answered == 0
+    /// Whether its next access appends.
+    pub(super) fn appends(&self) -> bool {
+        is_to_append(&self.view)
+    }
+
+    /// Whether an append of it has won under `first_access`, so that it is not late (K3).
+    pub(super) fn has_won(&self) -> bool {
+        self.view.params.spec().append_window == AppendWindow::FirstAccess
+            && matches!(self.view.append, Some((_, AppendAnswer::Success(_))))
+    }
+
+    /// Whether it is late (F6, K3): it misses phases only as long as it appends, so the first of them is one
+    /// of its warp's first q.
+    pub(super) fn is_late(&self) -> bool {
+        self.missed > 0 && !self.has_won()
     }
 }
 
 /// Which phases a warp has had.
 #[derive(Clone, Copy, Default)]
 pub(super) struct WarpProgress {
-    pub(super) first: bool,
+    /// How many, up to q.
+    pub(super) phases: u32,
     pub(super) in_this_round: bool,
     /// It passed, and no phase has been executed since. No phase passes while the instance is idle (F4), so a
     /// member of another warp is waiting, and that warp is next.
     pub(super) passed: bool,
+}
+
+impl WarpProgress {
+    /// Whether its first phase has come.
+    pub(super) fn began(self) -> bool {
+        self.phases > 0
+    }
 }
 
 /// A state. See the module.
@@ -126,7 +148,9 @@ impl SearchState {
     pub(super) fn execute(&mut self, space: &Space, transition: &Transition) -> Result<(), RuleViolation> {
         for &(process, kind) in &transition.kinds {
             self.slots[process.index()] = match kind {
-                ProcessKind::Byzantine => Slot::Byzantine { next: AccessNumber::FIRST, spent: false },
+                ProcessKind::Byzantine => {
+                    Slot::Byzantine { next: AccessNumber::FIRST, spent: false, won: false }
+                }
                 ProcessKind::Correct(proposal) => {
                     Slot::Correct(Arc::new(CorrectProcess::new(space, process, proposal)))
                 }
@@ -168,8 +192,9 @@ impl SearchState {
         if !passes {
             self.progress.iter_mut().for_each(|progress| progress.passed = false);
         }
-        self.progress[transition.warp.index()] =
-            WarpProgress { first: true, in_this_round: true, passed: passes };
+        let progress = &mut self.progress[transition.warp.index()];
+        let phases = space.params.append_rounds().min(progress.phases + 1);
+        *progress = WarpProgress { phases, in_this_round: true, passed: passes };
         if self.progress.iter().all(|progress| progress.in_this_round) {
             self.progress.iter_mut().for_each(|progress| progress.in_this_round = false);
             self.rounds += 1;
@@ -237,8 +262,8 @@ impl SearchState {
         let recorded = Recorded { at: self.now, event };
         self.invariants.observe(&recorded).map_err(|broken| RuleViolation::new(broken.rule, broken.what))?;
         match recorded.event {
-            Event::Answered { process, phase, answer, .. } => {
-                if let Slot::Correct(correct) = &mut self.slots[process.index()] {
+            Event::Answered { process, phase, answer, .. } => match &mut self.slots[process.index()] {
+                Slot::Correct(correct) => {
                     let list = self.machine.list();
                     let returned = match answer {
                         Answer::Append(_) => list.range(Position::new(0), 0),
@@ -249,7 +274,11 @@ impl SearchState {
                     correct.view.learn(Some(phase), answer, entries);
                     correct.next = correct.behaviour.act(&correct.view);
                 }
-            }
+                Slot::Byzantine { won, .. } => {
+                    *won |= matches!(answer, Answer::Append(AppendAnswer::Success(_)));
+                }
+                Slot::Empty => {}
+            },
             Event::PatienceSpent { process } => {
                 if let Slot::Byzantine { spent, .. } = &mut self.slots[process.index()] {
                     *spent = true;
@@ -282,7 +311,7 @@ impl SearchState {
 
     /// Whether the first phase of every warp has come.
     fn all_began(&self) -> bool {
-        self.progress.iter().all(|progress| progress.first)
+        self.progress.iter().all(|progress| progress.began())
     }
 
     /// Whether the run is over: every warp had its first phase, and every correct process has come to its
@@ -296,9 +325,9 @@ impl SearchState {
         self.correct_processes().fold(0, |values, correct| values | 1 << correct.proposal)
     }
 
-    /// How many correct processes missed their first phase.
+    /// How many correct processes are late.
     pub(super) fn late(&self) -> u32 {
-        self.correct_processes().map(|correct| u32::from(correct.missed > 0)).sum()
+        self.correct_processes().map(|correct| u32::from(correct.is_late())).sum()
     }
 
     /// The kind of a process, once its first phase has come.

@@ -13,8 +13,8 @@ pub enum ScheduleClass {
     Any,
     /// Each warp once a round, in an order that may be another in every round (W1, W2).
     RoundBased,
-    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: enough where only
-    /// the content of the list matters, which round 1 decides.
+    /// In the append rounds as [`ScheduleClass::RoundBased`], from then on always in the same order: enough
+    /// where only the content of the list matters, which these rounds decide.
     FirstRound,
     /// Each round in ascending order (W1): the order that a scenario can repeat.
     Ascending,
@@ -62,6 +62,8 @@ pub struct Setup {
     pub read_size: u32,
     /// When appends count (A2).
     pub window: AppendWindow,
+    /// q (K1). Above 1 only in orders of rounds: in others no process knows which phase is its warp's q-th.
+    pub append_rounds: u32,
     /// Which warp may come next.
     pub schedule: ScheduleClass,
     /// The attempts of Byzantine processes.
@@ -70,7 +72,7 @@ pub struct Setup {
     pub values: u8,
     /// How many of them, the smallest, no correct process proposes. They are the adversary's own (V3).
     pub foreign: u8,
-    /// A correct process may have no access ready in so many of its first phases.
+    /// A correct process may have no access ready in so many phases before its appends end.
     pub late: u8,
     /// In each phase the server may restart: before its accesses, between two of them, or after them (F3).
     pub restarts: bool,
@@ -100,6 +102,7 @@ impl Setup {
             warp_size,
             read_size,
             window: AppendWindow::FirstAccess,
+            append_rounds: 1,
             schedule: ScheduleClass::Any,
             adversary: Adversary::Lean,
             values: 2,
@@ -119,10 +122,11 @@ impl Setup {
     /// phase opens when the search says so, and a member that then has nothing ready misses it.
     ///
     /// # Errors
-    /// If n, p or r is out of its range.
+    /// If n, p, r or q is out of its range.
     pub fn params(&self) -> Result<Params, ParamsError> {
         let mut spec = ParamsSpec::new(self.processes, self.warp_size, self.read_size);
         spec.append_window = self.window;
+        spec.append_rounds = self.append_rounds;
         spec.patience = Patience::Finite(INSTANT);
         spec.pace = INSTANT;
         // No process sends ahead.
@@ -148,9 +152,14 @@ pub(super) const REJOIN: Duration = Duration::from_nanos(3);
 /// Why a search cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// n, p or r is out of its range.
+    /// n, p, r or q is out of its range.
     #[error(transparent)]
     Params(#[from] ParamsError),
+    /// Append rounds need rounds.
+    #[error(
+        "append rounds q = {0} without rounds: give 1, or an order in which each warp comes once a round"
+    )]
+    AppendRounds(u32),
     /// The states are too many for keys of 128 bits.
     #[error("n = {0} processes with these values are too many to search: give fewer")]
     TooLarge(u32),
@@ -187,6 +196,9 @@ impl Space {
         let (values, foreign) = (setup.values, setup.foreign);
         if !(1..=26).contains(&values) || foreign >= values {
             return Err(SetupError::Values { values, foreign });
+        }
+        if setup.append_rounds > 1 && setup.schedule == ScheduleClass::Any {
+            return Err(SetupError::AppendRounds(setup.append_rounds));
         }
         if let Some(truth) = &setup.kinds {
             let known = |kind: &ProcessKind| !matches!(kind, ProcessKind::Correct(value) if *value >= values);

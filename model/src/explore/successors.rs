@@ -12,8 +12,10 @@ use crate::types::{ProcessId, WarpId};
 struct Candidate {
     process: ProcessId,
     kind: ProcessKind,
-    /// A correct process that has still to append.
-    is_new: bool,
+    /// A correct process whose next access appends.
+    appends: bool,
+    /// A Byzantine process that wins no other append (K1).
+    has_won: bool,
     /// A correct process that may have nothing ready.
     may_miss: bool,
     has_ended: bool,
@@ -60,15 +62,16 @@ fn may_come(space: &Space, state: &SearchState, warp: WarpId, passes: bool) -> b
         return !progress(warp).passed;
     }
     let waits = |other: &WarpId| {
-        !progress(*other).passed && (!progress(*other).first || state.can_act(space, *other))
+        !progress(*other).passed && (!progress(*other).began() || state.can_act(space, *other))
     };
-    let dead = progress(warp).first && !state.can_act(space, warp);
+    let dead = progress(warp).began() && !state.can_act(space, warp);
     dead || space.warps.iter().any(|other| *other != warp && waits(other))
 }
 
-/// Whether the append window lets an append of this warp win now (A2).
+/// Whether the append window lets an append of this warp win now (A2, K1).
 fn may_win(space: &Space, state: &SearchState, warp: WarpId) -> bool {
-    space.setup.window == AppendWindow::Open || !state.progress[warp.index()].first
+    space.setup.window == AppendWindow::Open
+        || state.progress[warp.index()].phases < space.params.append_rounds()
 }
 
 /// The warps that may come next; of interchangeable ones only one.
@@ -77,14 +80,14 @@ fn candidates(space: &Space, state: &SearchState) -> Vec<WarpId> {
     let warps: Vec<WarpId> = match space.setup.schedule {
         ScheduleClass::Ascending => space.warps.iter().find(waits).copied().into_iter().collect(),
         ScheduleClass::Descending => space.warps.iter().rev().find(waits).copied().into_iter().collect(),
-        ScheduleClass::FirstRound if state.rounds > 0 => {
+        ScheduleClass::FirstRound if state.rounds >= space.params.append_rounds() => {
             space.warps.iter().find(waits).copied().into_iter().collect()
         }
         ScheduleClass::RoundBased | ScheduleClass::FirstRound => {
             space.warps.iter().filter(waits).copied().collect()
         }
         ScheduleClass::Any => {
-            let begins = |warp: &&WarpId| !state.progress[warp.index()].first;
+            let begins = |warp: &&WarpId| !state.progress[warp.index()].began();
             space.warps.iter().filter(|warp| begins(warp) || state.can_act(space, **warp)).copied().collect()
         }
     };
@@ -106,7 +109,7 @@ fn candidates(space: &Space, state: &SearchState) -> Vec<WarpId> {
 /// The kinds that the members of a warp may have in its first phase. In a later phase there is nothing to
 /// choose.
 fn assignments(space: &Space, state: &SearchState, warp: WarpId) -> Vec<Vec<(ProcessId, ProcessKind)>> {
-    if state.progress[warp.index()].first {
+    if state.progress[warp.index()].began() {
         return vec![Vec::new()];
     }
     let processes: Vec<ProcessId> = space.params.members(warp).collect();
@@ -152,16 +155,27 @@ fn members(
 ) -> Vec<Candidate> {
     let late = space.setup.late;
     let newcomer = |&(process, kind): &(ProcessId, ProcessKind)| {
-        let is_new = matches!(kind, ProcessKind::Correct(_));
-        Candidate { process, kind, is_new, may_miss: is_new && late > 0, has_ended: false }
+        let appends = matches!(kind, ProcessKind::Correct(_));
+        Candidate { process, kind, appends, has_won: false, may_miss: appends && late > 0, has_ended: false }
     };
     let known = |process| {
         let kind = state.kind(process)?;
-        let (is_new, missed, has_ended) = match &state.slots[process.index()] {
-            Slot::Correct(correct) => (correct.is_new(), correct.missed, correct.has_ended()),
-            Slot::Empty | Slot::Byzantine { .. } => (false, 0, false),
-        };
-        Some(Candidate { process, kind, is_new, may_miss: is_new && missed < late, has_ended })
+        Some(match &state.slots[process.index()] {
+            Slot::Correct(correct) => Candidate {
+                process,
+                kind,
+                appends: correct.appends(),
+                has_won: false,
+                may_miss: correct.appends() && correct.missed < late,
+                has_ended: correct.has_ended(),
+            },
+            Slot::Byzantine { won, .. } => {
+                let (appends, may_miss, has_ended) = (false, false, false);
+                let has_won = *won && space.setup.window == AppendWindow::FirstAccess;
+                Candidate { process, kind, appends, has_won, may_miss, has_ended }
+            }
+            Slot::Empty => return None,
+        })
     };
     if kinds.is_empty() {
         space.params.members(warp).filter_map(known).collect()
@@ -197,11 +211,11 @@ fn accesses(space: &Space, present: &[&Candidate], may_win: bool) -> Vec<Vec<(Pr
         Adversary::Lean => {
             let reads = byzantine.iter().map(|member| (member.process, Action::Read));
             plans[0].extend(reads);
-            if let Some(first) = byzantine.first() {
-                let place = correct.len();
+            let first = byzantine.iter().position(|member| !(may_win && member.has_won));
+            if let Some(first) = first {
                 let with = |action| {
                     let mut plan = plans[0].clone();
-                    plan[place] = (first.process, action);
+                    plan[correct.len() + first] = (byzantine[first].process, action);
                     plan
                 };
                 plans.extend(appends().map(with).collect::<Vec<_>>());
@@ -222,7 +236,7 @@ fn arrivals(
         Action::Append(_) => Some(ProcessKind::Byzantine),
         Action::Follow => correct
             .iter()
-            .find(|member| member.process == *process && member.is_new)
+            .find(|member| member.process == *process && member.appends)
             .map(|member| member.kind),
         Action::Read => None,
     };
