@@ -18,6 +18,7 @@ mod judge_verdicts;
 mod player;
 mod properties;
 mod recovery;
+mod resilience;
 mod schedule;
 mod simulation;
 mod sticky_cas;
