@@ -15,8 +15,8 @@ const LOG: &str = "log.redb";
 const TAIL: &str = "log.tail";
 /// The end of the names of both while a log is being made.
 const NEW: &str = ".new";
-/// The same while it is being made of a backup: until the file of the checkpoints has its name, the folder has no
-/// log, and gets none.
+/// The same while it is being made of a backup: until the file of the checkpoints has its name, the folder
+/// has no log, and gets none.
 const RESTORED: &str = ".restore";
 /// The file that is locked while a server uses the folder.
 const LOCK: &str = "lock";

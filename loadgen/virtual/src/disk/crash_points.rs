@@ -93,8 +93,8 @@ const MISREAD: Allowed = Allowed { report: true, older: true, panic: true };
 
 /// The number of the file of the tail.
 const TAIL: usize = 1;
-/// The file and the byte of the database's header that names the commit that counts. No checksum covers it: one of its
-/// bits makes a commit happen, so a flip looks like a crash right before it.
+/// The file and the byte of the database's header that names the commit that counts. No checksum covers it:
+/// one of its bits makes a commit happen, so a flip looks like a crash right before it.
 const COMMIT_BYTE: (usize, usize) = (0, 9);
 /// Of up to so many changes every subset is tried.
 const EVERY_SUBSET: usize = 5;

@@ -1,9 +1,9 @@
 //! Everything that was done to a disk, and so the contents that it may have after a loss of power.
 //!
-//! A disk may do what no sync of the file has made durable in any order, in part, or not at all. So a loss of power
-//! between two syncs leaves any subset of the changes in between. Those before an earlier moment are a subset
-//! of those before the next sync, and the facts that clients were told only grow: it is enough to lose power
-//! right before each sync, and at the end.
+//! A disk may do what no sync of the file has made durable in any order, in part, or not at all. So a loss of
+//! power between two syncs leaves any subset of the changes in between. Those before an earlier moment are a
+//! subset of those before the next sync, and the facts that clients were told only grow: it is enough to lose
+//! power right before each sync, and at the end.
 
 use std::fmt;
 use std::ops::Range;

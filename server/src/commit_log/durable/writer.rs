@@ -126,8 +126,8 @@ async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(LogIndex, Form
 /// The time for which a batch gathers, at most: a longer one costs more in waiting than fewer commits save.
 const LONGEST_GATHERING: Duration = Duration::from_millis(1);
 
-/// Has each batch gather what comes: it is written when nothing has been added to it for a turn of the scheduler,
-/// and after [`LONGEST_GATHERING`] in any case. It begins to gather when the engine may take it.
+/// Has each batch gather what comes: it is written when nothing has been added to it for a turn of the
+/// scheduler, and after [`LONGEST_GATHERING`] in any case. It begins to gather when the engine may take it.
 pub(super) async fn gather(log: Arc<Shared>) {
     log.gathers.store(true, Ordering::Relaxed);
     // Of a batch that forms already, the writer alone was told.

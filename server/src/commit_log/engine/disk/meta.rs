@@ -14,8 +14,8 @@ pub(super) const FORMAT: &str = "format";
 pub(super) const IDENTITY: &str = "identity";
 /// The key under which the key of the tail's checksums stands.
 pub(super) const TAIL_KEY: &str = "tail key";
-/// The key under which stands where the tail begins, how large its slots are, and a batch that is in it:
-/// four numbers.
+/// The key under which stands where the tail begins, how large its slots are, and a batch that is in it: four
+/// numbers.
 const TAIL: &str = "tail";
 
 /// The version of the log in this database, if it has one.

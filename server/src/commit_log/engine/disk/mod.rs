@@ -1,11 +1,12 @@
 //! The engine of one server with a disk: the [tail](super::tail) in a file of its own, and checkpoints in an
 //! embedded database, redb.
 //!
-//! A batch is durable in the tail before the checkpoints that are written with it, and these are before the tail
-//! is trimmed. So whatever is cut off, each instance has its checkpoint or the records that it covers.
+//! A batch is durable in the tail before the checkpoints that are written with it, and these are before the
+//! tail is trimmed. So whatever is cut off, each instance has its checkpoint or the records that it covers.
 //!
 //! Each transaction of the database takes two syncs: the values in it come from hostile clients, and with a
-//! single sync redb relies on a checksum that such a client could forge to tell a torn commit from a whole one.
+//! single sync redb relies on a checksum that such a client could forge to tell a torn commit from a whole
+//! one.
 //!
 //! When it is opened, the whole database is walked through and every page is compared with its checksum,
 //! after a crash or not. Otherwise redb trusts what it finds: of flipped bits it noticed none in values, and

@@ -1,8 +1,8 @@
 //! The tail of a log: batches by place, in a file that is written in order.
 //!
-//! A batch costs one write and one sync. The file grows by whole slots, which are filled with zeros first, and
-//! a slot is used again when no batch in it is needed any more: so a sync has no new length to write. A batch
-//! that does not fit into the rest of its slot is divided. Each part of a batch is a record:
+//! A batch costs one write and one sync. The file grows by whole slots, which are filled with zeros first,
+//! and a slot is used again when no batch in it is needed any more: so a sync has no new length to write. A
+//! batch that does not fit into the rest of its slot is divided. Each part of a batch is a record:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -11,11 +11,11 @@
 //! | 8, 8 | the place of the batch; the session: the number of the opening that wrote it |
 //! | | the part; and zeros up to the next page |
 //!
-//! No write touches a page in which a committed record stands. The key of the checksum is secret: clients choose
-//! bytes that stand in batches, and these could pose as records.
+//! No write touches a page in which a committed record stands. The key of the checksum is secret: clients
+//! choose bytes that stand in batches, and these could pose as records.
 //!
-//! One batch is written at a time, so only the last one can be torn, and nobody was told that it was committed:
-//! it is cut off. If a later batch is there, the log is damaged.
+//! One batch is written at a time, so only the last one can be torn, and nobody was told that it was
+//! committed: it is cut off. If a later batch is there, the log is damaged.
 
 mod records;
 
