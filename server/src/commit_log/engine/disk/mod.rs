@@ -364,7 +364,7 @@ impl Engine for DiskEngine {
                 usage.replace_checkpoint(None, Some(state.len()));
                 visit(Stored::Checkpoint(instance, state))
             })?;
-            extent.read(&mut |place, batch| visit(Stored::Batch(place, batch)))
+            extent.read(visit)
         });
         self.tail().end_read();
         read?;

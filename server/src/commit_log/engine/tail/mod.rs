@@ -27,7 +27,7 @@ use std::sync::Arc;
 use redb::StorageBackend;
 
 use self::records::{HEADER, Header, Records};
-use super::EngineError;
+use super::{EngineError, Stored, Visit};
 
 /// The unit of writes: a block of the file system, and a sector of most disks.
 pub(super) const PAGE: usize = 4_096;
@@ -86,7 +86,7 @@ impl fmt::Debug for Tail {
     }
 }
 
-fn failed(error: io::Error) -> EngineError {
+fn failed(error: &io::Error) -> EngineError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
             EngineError::damaged("its tail was cut off: it is shorter than what was written into it")
@@ -105,9 +105,9 @@ impl Tail {
         key: &[u8; KEY],
         slot_bytes: usize,
     ) -> Result<Self, EngineError> {
-        file.set_len(0).map_err(failed)?;
+        file.set_len(0).map_err(|error| failed(&error))?;
         let mut tail = Self::new(Records::new(file, key, slot_bytes), 0, 0);
-        tail.enter_slot().map_err(failed)?;
+        tail.enter_slot().map_err(|error| failed(&error))?;
         Ok(tail)
     }
 
@@ -137,7 +137,7 @@ impl Tail {
         start: Start,
         last: u64,
     ) -> Result<Self, EngineError> {
-        let length = file.len().map_err(failed)?;
+        let length = file.len().map_err(|error| failed(&error))?;
         // A slot that was added before a loss of power may not be whole: nothing is in it.
         let slots = length / slot_bytes as u64;
         if start.slot >= slots {
@@ -297,15 +297,12 @@ impl Extent {
     ///
     /// # Errors
     /// If they cannot be read, or are not as they were written; or that of `visit`.
-    pub(super) fn read(
-        mut self,
-        visit: &mut dyn FnMut(u64, &[u8]) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
+    pub(super) fn read(mut self, visit: Visit<'_>) -> Result<(), EngineError> {
         let mut place = self.start.place - 1;
         let next_slot = |_: &Header| self.slots.pop_front();
         self.records.walk(self.start, next_slot, &mut |found| {
             place = found.batch.place;
-            if place > self.last { Ok(()) } else { visit(place, found.content) }
+            if place > self.last { Ok(()) } else { visit(Stored::Batch(place, found.content)) }
         })?;
         if place < self.last {
             return Err(EngineError::damaged(format!(

@@ -115,7 +115,7 @@ impl Records {
 
     fn slot(&self, slot: u64) -> Result<Vec<u8>, EngineError> {
         let mut content = vec![0; self.slot_bytes];
-        self.file.read(self.offset(slot), &mut content).map_err(super::failed)?;
+        self.file.read(self.offset(slot), &mut content).map_err(|error| super::failed(&error))?;
         Ok(content)
     }
 

@@ -70,7 +70,8 @@ fn append(tail: &mut Tail, places: Range<u64>) {
 
 fn read(tail: &mut Tail) -> Result<Vec<u64>, EngineError> {
     let mut places = Vec::new();
-    let read = tail.begin_read().read(&mut |place, content| {
+    let read = tail.begin_read().read(&mut |stored| {
+        let Stored::Batch(place, content) = stored else { panic!("a tail has batches alone") };
         assert_eq!(content, batch(place));
         places.push(place);
         Ok(())
@@ -125,7 +126,8 @@ fn a_reader_keeps_what_is_trimmed() {
     let (extent, mut places) = (tail.begin_read(), Vec::new());
     tail.trim(tail.start_without(9));
     append(&mut tail, 10..30);
-    let visit = &mut |place, content: &[u8]| {
+    let visit = &mut |stored: Stored<'_>| {
+        let Stored::Batch(place, content) = stored else { panic!("a tail has batches alone") };
         assert_eq!(content, batch(place));
         places.push(place);
         Ok(())
@@ -172,7 +174,15 @@ fn a_torn_batch_is_cut_off_and_never_mixed_with_another() {
         let whole = torn.content();
         let mut found = torn.open(FIRST, 3).unwrap();
         let mut last = Vec::new();
-        found.begin_read().read(&mut |_, content| Ok(last = content.to_vec())).unwrap();
+        found
+            .begin_read()
+            .read(&mut |stored| {
+                if let Stored::Batch(_, content) = stored {
+                    last = content.to_vec();
+                }
+                Ok(())
+            })
+            .unwrap();
         assert!(found.last() == 4 && last == other, "{kept:b}");
         let mut torn_again = whole;
         let first = torn_again.len() - SLOT_BYTES;
