@@ -174,12 +174,12 @@ impl DurableLog {
         queue.forming.set_checkpoint(number, state);
         queue.forming.resolving.bytes += bytes;
         queue.bytes += bytes;
-        let is_full = queue.forming.is_full(self.shared.limits);
-        if is_full {
+        if queue.forming.is_full(self.shared.limits) {
             queue.seal(self.shared.served_nanos());
         }
+        let has_sealed = !queue.sealed.is_empty();
         drop(queue);
-        if is_full {
+        if has_sealed {
             self.shared.work.notify_one();
         } else if was_empty {
             self.shared.wake_writer();
@@ -253,6 +253,7 @@ impl DurableLog {
 
     /// Looks again whether the engine takes a batch: it may take more than before.
     pub(crate) fn wake(&self) {
+        self.shared.work.notify_one();
         self.shared.wake_writer();
     }
 
@@ -346,12 +347,12 @@ impl CommitLog for DurableLog {
             queue.dirty.push(Dirty { number, instance: step.instance });
         }
         self.shared.check_room(&mut queue);
-        let is_full = queue.forming.is_full(self.shared.limits);
-        if is_full {
+        if queue.forming.is_full(self.shared.limits) {
             queue.seal(self.shared.served_nanos());
         }
+        let has_sealed = !queue.sealed.is_empty();
         drop(queue);
-        if is_full {
+        if has_sealed {
             self.shared.work.notify_one();
         } else if was_empty {
             self.shared.wake_writer();

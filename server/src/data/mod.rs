@@ -53,7 +53,7 @@ pub(crate) enum DataCommand {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Write checkpoints, drop what is not needed any more, and give the free part of the file back to the
+    /// Write checkpoints, drop what is not needed any more, and give the free parts of the files back to the
     /// system.
     Compact(Folder),
     /// Copy the log into one file. The server may run meanwhile.

@@ -78,7 +78,7 @@ impl Effects {
     /// The events have left.
     pub(super) fn clear_events(&mut self) {
         self.events.clear();
-        if self.events.capacity() <= SPARE_EVENTS {
+        if (1..=SPARE_EVENTS).contains(&self.events.capacity()) {
             let events = std::mem::take(&mut self.events);
             SPARE_BUFFERS.with_borrow_mut(|spare| {
                 if spare.len() < MOST_SPARE_BUFFERS {

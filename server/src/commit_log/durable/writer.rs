@@ -130,6 +130,7 @@ const LONGEST_GATHERING: Duration = Duration::from_millis(1);
 /// scheduler, and after [`LONGEST_GATHERING`] in any case. It begins to gather when the engine may take it.
 pub(super) async fn gather(log: Arc<Shared>) {
     log.gathers.store(true, Ordering::Relaxed);
+    let _gathering = Gathering(log.clone());
     // Of a batch that forms already, the writer alone was told.
     log.may_gather.notify_one();
     while log.failure.get().is_none() {
@@ -140,12 +141,22 @@ pub(super) async fn gather(log: Arc<Shared>) {
             let mut queue = log.queue();
             let now = queue.forming.record_count();
             if now == records || began.elapsed() >= LONGEST_GATHERING {
-                queue.is_gathered = true;
+                queue.is_gathered = !queue.forming.is_empty();
                 break;
             }
             records = now;
         }
         log.work.notify_one();
+    }
+}
+
+/// As long as batches gather.
+struct Gathering(Arc<Shared>);
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        self.0.gathers.store(false, Ordering::Relaxed);
+        self.0.work.notify_one();
     }
 }
 
@@ -280,9 +291,14 @@ impl Shared {
             }
             self.send(resolving, CommitOutcome::Committed(log_index));
         }
-        let forms = queue.sealed.is_empty() && !queue.forming.is_empty();
+        // What has come meanwhile is joined by what comes of this commit.
+        queue.is_gathered = false;
+        let has_sealed = !queue.sealed.is_empty();
         drop(queue);
-        if forms { self.wake_writer() } else { self.work.notify_one() }
+        if has_sealed {
+            self.work.notify_one();
+        }
+        self.wake_writer();
     }
 
     /// The effects of the batches up to this place have left.

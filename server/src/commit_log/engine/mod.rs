@@ -2,7 +2,7 @@
 //!
 //! An engine knows places and bytes, and nothing of instances. It keeps two things: the tail, which is
 //! batches by place, and checkpoints, which are states by the number of the instance. One [`WriteBatch`] adds
-//! a batch, sets and removes checkpoints, and trims the tail, all of it or nothing.
+//! a batch; then it sets and removes checkpoints, and then it trims the tail.
 
 mod disk;
 #[cfg(test)]

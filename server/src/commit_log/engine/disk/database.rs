@@ -26,6 +26,11 @@ impl LogDatabase {
         self.is_given_up.store(true, Ordering::Relaxed);
     }
 
+    /// It could be written.
+    pub(super) fn keep(&self) {
+        self.is_given_up.store(false, Ordering::Relaxed);
+    }
+
     pub(super) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Relaxed)
     }

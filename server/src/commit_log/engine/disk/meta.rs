@@ -4,7 +4,7 @@ use redb::{Database, ReadableDatabase as _, TableDefinition, WriteTransaction};
 
 use super::storage_error;
 use crate::commit_log::engine::EngineError;
-use crate::commit_log::engine::tail::{Start, Tail};
+use crate::commit_log::engine::tail::{PAGE, Start, Tail, is_size_of_slots};
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
@@ -14,7 +14,7 @@ pub(super) const FORMAT: &str = "format";
 pub(super) const IDENTITY: &str = "identity";
 /// The key under which the key of the tail's checksums stands.
 pub(super) const TAIL_KEY: &str = "tail key";
-/// The key under which stands where the tail begins, how large its slots are, and a batch that is in it: four
+/// The key under which stands where the tail begins, how large its slots are, and a batch that is in it: five
 /// numbers.
 const TAIL: &str = "tail";
 
@@ -74,20 +74,21 @@ pub(super) struct TailPlace {
 pub(super) fn tail_place(database: &Database) -> Result<TailPlace, EngineError> {
     let bytes = meta(database, TAIL)?;
     let numbers = match bytes.as_chunks() {
-        (numbers, []) => <[[u8; 8]; 4]>::try_from(numbers).ok(),
+        (numbers, []) => <[[u8; 8]; 5]>::try_from(numbers).ok(),
         _ => None,
     };
-    let [place, slot, slot_bytes, last] = numbers
-        .ok_or_else(|| EngineError::damaged("where its tail begins is not as it was written"))?
-        .map(u64::from_le_bytes);
-    let slot_bytes = usize::try_from(slot_bytes).unwrap_or(usize::MAX);
-    Ok(TailPlace { start: Start { place, slot }, slot_bytes, last })
+    let [place, slot, offset, slot_bytes, last] = numbers.map_or([0; 5], |it| it.map(u64::from_le_bytes));
+    let [offset, slot_bytes] = [offset, slot_bytes].map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    if place == 0 || !is_size_of_slots(slot_bytes) || offset > slot_bytes || !offset.is_multiple_of(PAGE) {
+        return Err(EngineError::damaged("where its tail begins is not as it was written"));
+    }
+    Ok(TailPlace { start: Start { place, slot, offset }, slot_bytes, last })
 }
 
 /// Writes where the tail begins if the batches before `trim` are not needed any more, and returns it.
 pub(super) fn set_tail(write: &WriteTransaction, tail: &Tail, trim: u64) -> Result<Start, redb::Error> {
     let start = tail.start_without(trim);
-    let numbers = [start.place, start.slot, tail.slot_bytes() as u64, tail.last()];
+    let numbers = [start.place, start.slot, start.offset as u64, tail.slot_bytes() as u64, tail.last()];
     set_meta(write, &[(TAIL, numbers.map(u64::to_le_bytes).as_flattened())])?;
     Ok(start)
 }

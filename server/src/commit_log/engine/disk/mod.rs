@@ -23,10 +23,12 @@ mod place;
 mod table;
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::backends::{FileBackend, InMemoryBackend};
@@ -34,6 +36,8 @@ use redb::{
     Database, Durability, ReadableDatabase as _, StorageBackend, TableDefinition, TableHandle as _,
     WriteTransaction,
 };
+
+use stickycas_certificates::private_files::create_private_file;
 
 use self::database::{HEADER, LogDatabase, warn_if_cut_off};
 use self::meta::{IDENTITY, format, meta, set_tail};
@@ -64,6 +68,8 @@ pub(crate) struct DiskEngine {
     /// Those of the log that are files.
     files: Vec<FilePlace>,
     checkpoints: Mutex<StoreUsage>,
+    /// The batch that [`Self::write_last`] has noted.
+    noted: AtomicU64,
 }
 
 /// The two files of a log, or what stands for them.
@@ -85,7 +91,8 @@ impl DiskEngine {
     /// If they cannot be written.
     pub(crate) fn create(paths: &Files<PathBuf>) -> Result<Self, EngineError> {
         let database = builder(SMALL_CACHE).create(&paths.database).map_err(storage_error)?;
-        let tail = File::options().read(true).write(true).create_new(true).open(&paths.tail);
+        let tail =
+            make_tail_file(paths).and_then(|()| File::options().read(true).write(true).open(&paths.tail));
         Self::with(database, file(tail), |database, tail| make(database, tail, tail::SLOT))
     }
 
@@ -101,8 +108,10 @@ impl DiskEngine {
         }
         let database = builder(cache_size()).open(&paths.database).map_err(storage_error)?;
         warn_if_cut_off(&header);
-        // A log of format 1 has none.
-        let tail = File::options().read(true).write(true).create(has_no_tail(&database)?).open(&paths.tail);
+        if has_no_tail(&database)? {
+            make_tail_file(paths).map_err(storage_error)?;
+        }
+        let tail = File::options().read(true).write(true).open(&paths.tail);
         let mut engine = Self::with(database, file(tail), |database, tail| open(database, tail, tail::SLOT))?;
         for path in [&paths.database, &paths.tail] {
             engine.files.push(FilePlace::of(path).map_err(storage_error)?);
@@ -164,7 +173,8 @@ impl DiskEngine {
     ) -> Result<Self, EngineError> {
         let database = LogDatabase::from(database);
         let tail = tail.and_then(|tail| open(&database, tail)).inspect_err(|_| database.give_up())?;
-        Ok(Self { database, tail: Mutex::new(tail), files: Vec::new(), checkpoints: Mutex::default() })
+        let (tail, files, checkpoints) = (Mutex::new(tail), Vec::new(), Mutex::default());
+        Ok(Self { database, tail, files, checkpoints, noted: AtomicU64::new(0) })
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {
@@ -179,23 +189,28 @@ impl DiskEngine {
         self.write_last().map_err(storage_error)
     }
 
-    /// Writes the place of the last batch, so that it is missed if it is gone.
+    /// Notes the place of the last batch, so that its loss is noticed.
     fn write_last(&self) -> Result<(), redb::Error> {
         let tail = self.tail();
-        if self.database.is_given_up() || tail.last() == 0 {
+        if self.database.is_given_up() || self.noted.swap(tail.last(), Ordering::Relaxed) == tail.last() {
             return Ok(());
         }
+        self.database.give_up();
         let write = begin(&self.database)?;
         set_tail(&write, &tail, 0)?;
         write.commit()?;
+        self.database.keep();
         Ok(())
     }
+
     /// Gives back to the system the disk that is not in use.
     ///
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn compact(&mut self) -> Result<bool, EngineError> {
-        self.database.compact().map_err(storage_error)
+        let is_smaller = self.database.compact().map_err(storage_error)?;
+        self.tail().shrink().map_err(storage_error)?;
+        Ok(is_smaller)
     }
 
     /// Adds what `fill` gives to the function that it gets, all of it or nothing.
@@ -206,7 +221,10 @@ impl DiskEngine {
         &self,
         fill: impl FnOnce(Visit<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (write, mut tail) = (begin(&self.database).map_err(storage_error)?, self.tail());
+        let mut tail = self.tail();
+        let write = begin(&self.database).map_err(storage_error)?;
+        // Until it has succeeded.
+        self.database.give_up();
         let filled = {
             let mut checkpoints = write.open_table(CHECKPOINTS).map_err(storage_error)?;
             fill(&mut |stored| match stored {
@@ -220,6 +238,7 @@ impl DiskEngine {
         tail.sync().map_err(storage_error)?;
         set_tail(&write, &tail, 0).map_err(storage_error)?;
         write.commit().map_err(storage_error)?;
+        self.database.keep();
         Ok(filled)
     }
 
@@ -257,13 +276,35 @@ impl DiskEngine {
     }
 }
 
+/// Somebody who reads the tail, until this is dropped.
+struct Reading<'a>(&'a DiskEngine);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.tail().end_read();
+    }
+}
+
 impl Drop for DiskEngine {
     fn drop(&mut self) {
-        // It is not needed: with it, more damage is noticed.
         if let Err(error) = self.write_last() {
             tracing::warn!(%error, "the end of the log cannot be written");
         }
     }
+}
+
+/// Makes an empty file of the tail, of the owner of the database, whose name is on the disk.
+fn make_tail_file(paths: &Files<PathBuf>) -> io::Result<()> {
+    match fs::remove_file(&paths.tail) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let (made, owner) = (create_private_file(&paths.tail)?, paths.database.metadata()?);
+    if made.metadata()?.uid() != owner.uid() {
+        fchown(&made, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    let folder = paths.tail.parent().expect("a file is in a folder");
+    File::open(folder)?.sync_all()
 }
 
 /// An open file of the tail.
@@ -341,14 +382,16 @@ impl Engine for DiskEngine {
     }
 
     fn write(&self, batch: WriteBatch, done: Done) {
+        // Until it has succeeded.
+        self.database.give_up();
         let committed = self.commit(&batch).map_err(storage_error);
         // In a file that has been removed nobody finds it again.
         done(match committed.and_then(|()| self.check_place()) {
-            Ok(()) => Outcome::Committed,
-            Err(error) => {
-                self.database.give_up();
-                Outcome::Unknown(error)
+            Ok(()) => {
+                self.database.keep();
+                Outcome::Committed
             }
+            Err(error) => Outcome::Unknown(error),
         });
     }
 
@@ -357,17 +400,14 @@ impl Engine for DiskEngine {
             let mut tail = self.tail();
             (tail.begin_read(), self.database.begin_read())
         };
-        let mut usage = StoreUsage::default();
-        let read = read.map_err(storage_error).and_then(|read| {
-            let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
-            read_table(&checkpoints, CHECKPOINTS.name(), |instance, state| {
-                usage.replace_checkpoint(None, Some(state.len()));
-                visit(Stored::Checkpoint(instance, state))
-            })?;
-            extent.read(visit)
-        });
-        self.tail().end_read();
-        read?;
+        let _reading = Reading(self);
+        let (read, mut usage) = (read.map_err(storage_error)?, StoreUsage::default());
+        let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
+        read_table(&checkpoints, CHECKPOINTS.name(), |instance, state| {
+            usage.replace_checkpoint(None, Some(state.len()));
+            visit(Stored::Checkpoint(instance, state))
+        })?;
+        extent.read(visit)?;
         *self.checkpoints() = usage;
         Ok(())
     }
@@ -381,7 +421,7 @@ impl Engine for DiskEngine {
     }
 
     fn check_place(&self) -> Result<(), EngineError> {
-        self.files.iter().try_for_each(FilePlace::check)
+        self.files.iter().try_for_each(FilePlace::check).inspect_err(|_| self.database.give_up())
     }
 }
 

@@ -36,6 +36,12 @@ pub(super) const KEY: usize = 32;
 /// Bytes of a slot, in a log that is made now.
 pub(super) const SLOT: usize = 4 << 20;
 
+/// Whether slots may have so many bytes.
+pub(super) fn is_size_of_slots(bytes: usize) -> bool {
+    const MOST: usize = 1 << 30;
+    bytes.is_multiple_of(PAGE) && (PAGE..=MOST).contains(&bytes)
+}
+
 /// See the module.
 pub(super) struct Tail {
     records: Records,
@@ -58,18 +64,18 @@ pub(super) struct Tail {
 /// A batch in the tail.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
-    place: u64,
-    /// The slot in which it begins.
-    slot: u64,
+    start: Start,
     /// With headers and the rests of pages.
     bytes: u64,
 }
 
-/// Where the tail begins: a batch, and the slot in which it begins.
+/// Where a batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) place: u64,
     pub(super) slot: u64,
+    /// In the slot.
+    pub(super) offset: usize,
 }
 
 /// What is read of a tail, whatever is written meanwhile.
@@ -146,8 +152,8 @@ impl Tail {
         let mut tail = Self::new(Records::new(file, key, slot_bytes), slots, start.place - 1);
         let (mut heads, mut latest) = (Vec::new(), 0);
         let records = tail.records.clone();
-        records.headers(0..slots, |slot, page, header| {
-            if page == 0 {
+        records.headers(0..slots, |slot, offset, header| {
+            if offset == 0 {
                 heads.push((slot, header));
             }
             latest = latest.max(header.place);
@@ -161,6 +167,7 @@ impl Tail {
             };
             Some(heads.iter().filter(fits).max_by_key(|(_, head)| head.session)?.0)
         };
+        tail.written = start.offset;
         tail.used.push_back(start.slot);
         records.walk(start, next_slot, &mut |found| {
             tail.used.extend(&found.slots[tail.used.len()..]);
@@ -177,7 +184,21 @@ impl Tail {
                 tail.last
             )));
         }
+        // What a server before this one has written and not synced is served from now on.
+        tail.sync().map_err(|error| failed(&error))?;
         Ok(tail)
+    }
+
+    /// Gives the slots at the end of the file that are free back to the system.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn shrink(&mut self) -> io::Result<()> {
+        while self.free.remove(&(self.slots - 1)) {
+            self.slots -= 1;
+        }
+        self.records.file.set_len(self.records.offset(self.slots))?;
+        self.sync()
     }
 
     /// Writes a batch behind the others. It is durable after the next [`Self::sync`].
@@ -185,7 +206,11 @@ impl Tail {
     /// # Errors
     /// If it cannot be written. Then nothing more may be.
     pub(super) fn append(&mut self, place: u64, batch: &[u8]) -> io::Result<()> {
-        debug_assert!(place == self.last + 1 || self.batches.is_empty(), "places follow each other");
+        let is_first = self.batches.is_empty() && place > 0;
+        if place != self.last + 1 && !is_first {
+            let why = format!("batch {place} does not follow batch {}", self.last);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
         let (mut rest, mut part, mut added) = (batch, 0, None);
         loop {
             if self.written == self.records.slot_bytes {
@@ -196,8 +221,9 @@ impl Tail {
             let header = Header { place, session: self.session, part, is_last: later.is_empty() };
             let record = self.records.encode(header, now);
             self.records.file.write(self.records.offset(slot) + self.written as u64, &record)?;
+            let start = Start { place, slot, offset: self.written };
+            added.get_or_insert(Batch { start, bytes: 0 }).bytes += record.len() as u64;
             self.written += record.len();
-            added.get_or_insert(Batch { place, slot, bytes: 0 }).bytes += record.len() as u64;
             (rest, part) = (later, part + 1);
             if rest.is_empty() {
                 break;
@@ -209,7 +235,7 @@ impl Tail {
 
     fn add(&mut self, batch: Batch) {
         self.batches.push_back(batch);
-        (self.last, self.bytes) = (batch.place, self.bytes + batch.bytes);
+        (self.last, self.bytes) = (batch.start.place, self.bytes + batch.bytes);
     }
 
     /// Goes on in a slot that is free, or new.
@@ -240,16 +266,14 @@ impl Tail {
 
     /// Where it begins when the batches before this place are not needed any more. The last one stays.
     pub(super) fn start_without(&self, before: u64) -> Start {
-        let first = self.batches.iter().find(|batch| batch.place >= before).or(self.batches.back());
-        first.map_or(Start { place: self.last + 1, slot: self.used[0] }, |first| Start {
-            place: first.place,
-            slot: first.slot,
-        })
+        let first = self.batches.iter().find(|batch| batch.start.place >= before).or(self.batches.back());
+        let nothing = || Start { place: self.last + 1, slot: self.used[0], offset: self.written };
+        first.map_or_else(nothing, |first| first.start)
     }
 
     /// It begins here from now on.
     pub(super) fn trim(&mut self, start: Start) {
-        while let Some(batch) = self.batches.pop_front_if(|batch| batch.place < start.place) {
+        while let Some(batch) = self.batches.pop_front_if(|batch| batch.start.place < start.place) {
             self.bytes -= batch.bytes;
         }
         self.free_slots();
@@ -301,7 +325,7 @@ impl Extent {
         let mut place = self.start.place - 1;
         let next_slot = |_: &Header| self.slots.pop_front();
         self.records.walk(self.start, next_slot, &mut |found| {
-            place = found.batch.place;
+            place = found.batch.start.place;
             if place > self.last { Ok(()) } else { visit(Stored::Batch(place, found.content)) }
         })?;
         if place < self.last {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use redb::StorageBackend;
 
-use super::{Batch, KEY, PAGE, Start};
+use super::{Batch, KEY, PAGE, Start, is_size_of_slots};
 use crate::commit_log::engine::EngineError;
 
 /// The bit of a part's number that the last part has.
@@ -54,7 +54,7 @@ pub(super) struct Found<'a> {
 
 impl Records {
     pub(super) fn new(file: Arc<dyn StorageBackend>, key: &[u8; KEY], slot_bytes: usize) -> Self {
-        debug_assert!(slot_bytes.is_multiple_of(PAGE) && slot_bytes > 0, "a slot is whole pages");
+        debug_assert!(is_size_of_slots(slot_bytes), "a slot is whole pages");
         let key = UnboundKey::new(&AES_256_GCM, key).expect("it has the length of a key");
         Self { file, key: Arc::new(LessSafeKey::new(key)), slot_bytes }
     }
@@ -81,7 +81,8 @@ impl Records {
         record
     }
 
-    /// No two records have the same place, session and part.
+    /// No two records that are found have the same place, session and part. A part that is torn may have had
+    /// those of another one; but nobody but the server sees checksums.
     fn checksum(&self, header: Header, bytes: &[u8]) -> [u8; CHECKSUM] {
         let Header { place, session, part, .. } = header;
         let [place, session] = [place, session].map(u64::to_le_bytes);
@@ -119,18 +120,25 @@ impl Records {
         Ok(content)
     }
 
-    /// Gives the headers of all records in these slots to `visit`, whether their batches are needed or not.
+    /// Gives the headers of all records in these slots to `visit`, with slot and offset, whether their batches
+    /// are needed or not.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
     pub(super) fn headers(
         &self,
         slots: impl Iterator<Item = u64>,
         mut visit: impl FnMut(u64, usize, Header),
     ) -> Result<(), EngineError> {
         for slot in slots {
-            let content = self.slot(slot)?;
-            for (page, start) in (0..self.slot_bytes).step_by(PAGE).enumerate() {
-                if let Some(record) = self.decode(&content[start..]) {
-                    visit(slot, page, record.header);
+            let (content, mut at) = (self.slot(slot)?, 0);
+            while at < self.slot_bytes {
+                let record = self.decode(&content[at..]);
+                if let Some(record) = &record {
+                    visit(slot, at, record.header);
                 }
+                // What stands in a record is of clients, and is not looked at.
+                at += record.map_or(PAGE, |record| record.bytes);
             }
         }
         Ok(())
@@ -147,16 +155,10 @@ impl Records {
         mut next_slot: impl FnMut(&Header) -> Option<u64>,
         visit: &mut dyn FnMut(Found<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let (mut slots, mut at) = (vec![start.slot], 0);
+        let (mut slots, mut at) = (vec![start.slot], start.offset);
         let mut content = self.slot(start.slot)?;
-        // Records of earlier batches may stand before it.
-        while let Some(record) = self.decode(&content[at..])
-            && (record.header.place, record.header.part) != (start.place, 0)
-        {
-            at += record.bytes;
-        }
         let mut expected = Header { place: start.place, session: 0, part: 0, is_last: false };
-        let (mut whole, mut batch) = (Vec::new(), Batch { place: start.place, slot: start.slot, bytes: 0 });
+        let (mut whole, mut batch) = (Vec::new(), Batch { start, bytes: 0 });
         loop {
             if at == self.slot_bytes {
                 let Some(next) = next_slot(&expected) else { return Ok(()) };
@@ -166,7 +168,8 @@ impl Records {
             let Some(Record { header, part, bytes }) = self.decode(&content[at..]) else { return Ok(()) };
             if expected.part == 0 {
                 expected.session = header.session;
-                batch.slot = *slots.last().expect("it begins in one");
+                let slot = *slots.last().expect("it begins in one");
+                batch = Batch { start: Start { place: expected.place, slot, offset: at }, bytes: 0 };
             }
             if (header.place, header.part, header.session)
                 != (expected.place, expected.part, expected.session)
@@ -182,7 +185,6 @@ impl Records {
             visit(Found { batch, content: &whole, slots: &slots, end: at })?;
             whole.clear();
             (expected.place, expected.part) = (expected.place + 1, 0);
-            (batch.place, batch.bytes) = (expected.place, 0);
         }
     }
 }

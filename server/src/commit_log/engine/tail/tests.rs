@@ -5,7 +5,7 @@ use super::*;
 
 const KEY_BYTES: [u8; KEY] = [7; KEY];
 const SLOT_BYTES: usize = 4 * PAGE;
-const FIRST: Start = Start { place: 1, slot: 0 };
+const FIRST: Start = Start { place: 1, slot: 0, offset: 0 };
 
 /// A file that shares its content.
 #[derive(Clone, Debug, Default)]
