@@ -197,6 +197,9 @@ impl CreateInstance {
             ..self.spec.clone()
         };
         let params = Params::try_new(spec).map_err(|error| invalid(&error))?;
+        if params.spec().append_rounds > 1 {
+            return Err(invalid(&"servers take no append_rounds yet: leave it at 1"));
+        }
         let roster = if self.roster.is_empty() {
             (1..=processes).map(|number| format!("{}{number}", self.roster_prefix)).collect()
         } else {
@@ -250,5 +253,8 @@ mod tests {
         let sent = create().params(&params).checked().unwrap().parameters.unwrap();
         assert_eq!(sent, v1::Parameters::from(&params));
         assert_eq!(sent.seed, Some(7));
+        let spec = ParamsSpec { append_rounds: 2, ..params.spec().clone() };
+        let refused = wrong(&create().params(&Params::try_new(spec).unwrap()));
+        assert!(refused.starts_with("servers take no append_rounds yet"), "{refused}");
     }
 }
