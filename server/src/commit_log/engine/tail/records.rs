@@ -120,8 +120,8 @@ impl Records {
         Ok(content)
     }
 
-    /// Gives the headers of all records in these slots to `visit`, with slot and offset, whether their batches
-    /// are needed or not.
+    /// Gives the headers of all records in these slots to `visit`, with slot and offset, whether their
+    /// batches are needed or not.
     ///
     /// # Errors
     /// If the file cannot be read.
