@@ -103,8 +103,9 @@ impl EntriesGiven {
     pub fn next_start(&self, params: &Params) -> Option<Position> {
         let start = match params.spec().append_window {
             AppendWindow::FirstAccess => {
-                let complete = self.sealed.is_some_and(|length| self.end >= length);
-                (!complete).then_some(self.end)
+                let most = params.append_phases();
+                let enough = self.sealed.map_or(most, |length| length.min(most));
+                (self.end < enough).then_some(self.end)
             }
             AppendWindow::Open => {
                 (self.reads < params.reads()).then(|| self.reads.saturating_mul(params.read_size()))

@@ -315,10 +315,12 @@ pub fn read_and_decide(view: &View) -> Act {
 #[must_use]
 pub fn next_read(view: &View) -> Option<Position> {
     match view.params.spec().append_window {
-        // W entries stand, or T, only in a list that is sealed or about to be (K1).
+        // No more than T entries can stand (K1): W for q = 1.
         AppendWindow::FirstAccess => {
-            let complete = view.sealed && view.end().get() >= view.length;
-            (!complete).then_some(view.end())
+            let end = view.end();
+            let complete =
+                end.get() >= view.params.append_phases() || (view.sealed && end.get() >= view.length);
+            (!complete).then_some(end)
         }
         // As printed: c reads, one after the other, whatever they return.
         AppendWindow::Open => (view.reads < u64::from(view.params.reads())).then(|| view.next_printed_read()),
