@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn what_was_cut_off_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        let header = || was_cut_off(&std::fs::read(files(&folder).database).unwrap());
+        let header = || was_cut_off(&fs::read(files(&folder).database).unwrap());
         let engine = DiskEngine::create(&files(&folder)).unwrap();
         engine.write(batch(1), Box::new(|_| ()));
         assert!(header(), "as a crash would leave it");
@@ -493,11 +493,11 @@ mod tests {
         }
         write.commit().unwrap();
         drop(database);
-        let whole = std::fs::read(files(&folder).database).unwrap();
+        let whole = fs::read(files(&folder).database).unwrap();
         assert_eq!(read(&DiskEngine::open_to_read(&files(&folder)).unwrap()), [5, 6, 7, 8]);
-        assert!(whole == std::fs::read(files(&folder).database).unwrap() && !files(&folder).tail.exists());
+        assert!(whole == fs::read(files(&folder).database).unwrap() && !files(&folder).tail.exists());
         // A conversion that was cut off has left anything in the file of the tail.
-        std::fs::write(files(&folder).tail, [9; 10]).unwrap();
+        fs::write(files(&folder).tail, [9; 10]).unwrap();
         for last in 8..10 {
             let engine = DiskEngine::open(&files(&folder)).unwrap();
             assert_eq!(read(&engine), (5..=last).collect::<Vec<_>>());
@@ -512,7 +512,7 @@ mod tests {
         for folder in &folders {
             DiskEngine::create(&files(folder)).unwrap().write(batch(1), Box::new(|_| ()));
         }
-        std::fs::rename(files(&folders[0]).tail, files(&folders[1]).tail).unwrap();
+        fs::rename(files(&folders[0]).tail, files(&folders[1]).tail).unwrap();
         for open in [DiskEngine::open, DiskEngine::open_to_read] {
             assert!(open(&files(&folders[1])).unwrap_err().is_damage());
             assert!(
