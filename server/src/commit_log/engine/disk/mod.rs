@@ -13,7 +13,7 @@
 //! panicked at some. A recovery reads everything anyway.
 //!
 //! The database does not verify the checksum of a page that it reads again later, and a damage that it finds
-//! has no name. So each value carries a checksum of its table, its key and its bytes besides, which is
+//! has no name. So each checkpoint carries a checksum of its table, its key and its bytes besides, which is
 //! verified whenever it is read. It is no protection against users that may write the disk.
 
 mod database;
