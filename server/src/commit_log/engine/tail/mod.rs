@@ -15,8 +15,8 @@
 //! choose bytes that stand in batches, and these could pose as records.
 //!
 //! One batch is written at a time, so only the last one can be torn, and nobody was told that it was
-//! committed: it is cut off. If a later batch is there, the log is damaged. A bit that has flipped in the last
-//! batch looks the same, unless the log was closed in order.
+//! committed: it is cut off. If a later batch is there, the log is damaged. A bit that has flipped in the
+//! last batch looks the same, unless the log was closed in order.
 
 mod records;
 
