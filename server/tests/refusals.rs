@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use stickycas_proto::v1::{
-    AppendRequest, Arbiter, CreateRequest, GetRequest, ListRequest, OffenceKind, Parameters, ReadRequest,
-    WatchRequest, get_request,
+    AppendRequest, AppendWindow, Arbiter, CreateRequest, GetRequest, ListRequest, OffenceKind, Parameters,
+    ReadRequest, WatchRequest, get_request,
 };
 use stickycas_server::PRINCIPAL_KEY;
 use tokio::task::JoinSet;
@@ -146,11 +146,13 @@ async fn invalid_parameters_and_rosters_are_refused() {
     let server = Server::start().await;
     let id = fixtures::instance(&server).await;
     let mut coordinator = server.client(COORDINATOR).await;
-    let spoil: [fn(&mut Parameters); 9] = [
+    let spoil: [fn(&mut Parameters); 11] = [
         |it| it.warp_size = 0,
         |it| it.warp_size = 4,
         |it| it.read_size = 0,
         |it| it.read_size = 4,
+        |it| it.append_rounds = 2,
+        |it| (it.warp_size, it.append_rounds, it.append_window) = (3, 2, AppendWindow::Open.into()),
         |it| it.pipeline = 1_025,
         |it| it.max_value_bytes = 65_537,
         |it| it.join_timeout = Some(prost_types::Duration { seconds: 0, nanos: 0 }),

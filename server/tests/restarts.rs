@@ -77,6 +77,56 @@ async fn an_instance_goes_on_where_it_was() {
     assert_eq!(play_one(&mut second, &id).await, "yes");
 }
 
+/// Two append rounds: who has won and who has lost, and the value that another append has to have, outlive
+/// it.
+#[tokio::test]
+async fn append_rounds_go_on_after_a_restart() {
+    let data = private_folder();
+    let mut server = server_on(data.path()).await;
+    let id = instance_with(&server, Parameters { warp_size: 3, append_rounds: 2, ..parameters() }).await;
+    let given = server.client(&principal(1)).await.facts(&id).await.parameters.unwrap();
+    assert_eq!(given.append_rounds, 2);
+    for number in 1..=2 {
+        let mut clients = Vec::new();
+        for process in 1..=3 {
+            clients.push(server.client(&principal(process)).await);
+        }
+        let [one, two, three] = clients.as_mut_slice() else { unreachable!("there are three") };
+        let other = if number == 1 { "two" } else { "other" };
+        let appended = tokio::join!(
+            one.append(&id, number, "one"),
+            two.append(&id, number, other),
+            three.append(&id, number, "three")
+        );
+        let appended = [appended.0, appended.1, appended.2].map(|it| it.unwrap().into_inner());
+        assert!(appended.iter().all(|it| it.phase == number), "{appended:?}");
+        let winners = appended.iter().filter(|it| it.result.unwrap().position.is_some()).count();
+        assert_eq!(winners, 1);
+        let before = clients[0].get(&id).await.unwrap().own;
+        server = match number {
+            1 => kill_and_restart(server, data.path()).await,
+            _ => {
+                assert_eq!(server.stop().await, Stopped::Clean);
+                server_on(data.path()).await
+            }
+        };
+        assert_eq!(server.client(&principal(1)).await.get(&id).await.unwrap().own, before);
+    }
+    let status = server.client(OBSERVER).await.status(&id).await;
+    assert_eq!((status.list_length, status.sealed), (2, true));
+    let accused: Vec<u32> = status.offences.iter().map(|offence| offence.process).collect();
+    assert_eq!(accused, [2], "it appended another value");
+    let told = history(&server, &id).await;
+    let winners: Vec<u32> = told
+        .iter()
+        .filter_map(|event| match &event.what {
+            Some(What::Added(added)) => Some(added.process),
+            _ => None,
+        })
+        .collect();
+    assert!(winners.len() == 2 && winners[0] != winners[1], "{winners:?}");
+}
+
 /// Its clients are sent away, so nobody is served while a server drains, however long a client holds it up.
 #[tokio::test]
 async fn time_stands_still_while_a_server_drains() {

@@ -46,8 +46,9 @@ pub(crate) use held_phases::{HeldPhase, HeldPhases};
 pub(crate) use logs::{LogState, Logs};
 pub(crate) use served_clock::ServedClock;
 
-/// The version of the rules by which machines take inputs. A log of another version may not be replayed.
-pub(crate) const RULES: u32 = 1;
+/// The version of the rules by which machines take inputs and checkpoints are made. A log of a later version
+/// may not be replayed. Version 2 has archives in checkpoints, and is as version 1 otherwise.
+pub(crate) const RULES: u32 = 2;
 
 /// The log that commits the steps of all instances of a shard. See the module.
 pub(crate) trait CommitLog: fmt::Debug + Send + Sync {

@@ -6,9 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::Recorded;
 use stickycas_model::types::Phase;
+use stickycas_proto::log::v1::{self as log, Archive};
 
 use super::budget::Budget;
 use super::codec::EventDecoder;
@@ -91,6 +93,60 @@ impl ArchivedLog {
         Trailer { encoded: self.encoded.clone(), count: self.count }
     }
 
+    /// The archive as a checkpoint has it, with the same bytes.
+    pub(crate) fn to_log(&self) -> ArchivedEvents {
+        let EventsView { first, forgotten, older: [older, _], .. } = self.view();
+        let last = Segment {
+            bytes: self.encoded.clone(),
+            count: self.count,
+            repeated: u32::try_from(self.repeated).unwrap_or(u32::MAX),
+            last_step: self.last_step,
+        };
+        let segments = older.iter().chain([&last]).map(Segment::to_log).collect();
+        let archive = Archive { segments, events_bytes: self.events };
+        ArchivedEvents { first, forgotten, archive }
+    }
+
+    /// The archive of which a checkpoint has this; `None` if that is none, or if `check` says so of its
+    /// trailer. While the budget is exceeded the oldest segments are left out that are above its share.
+    pub(crate) fn from_log(
+        archived: ArchivedEvents,
+        budget: Arc<Budget>,
+        check: impl FnOnce(&mut Decoder<'_>) -> bool,
+    ) -> Option<Self> {
+        let ArchivedEvents { first, forgotten, archive } = archived;
+        let mut segments: Vec<Segment> = archive.segments.iter().map(Segment::from_log).collect();
+        let Segment { bytes: encoded, count, repeated, last_step } = segments.pop()?;
+        let older = (first > 0 || !segments.is_empty())
+            .then(|| Box::new(OlderSegments { segments, first, forgotten }));
+        let events = archive.events_bytes;
+        let older_segments = older.iter().flat_map(|older| &older.segments);
+        let is_whole = older_segments.map(|it| behind(&it.bytes, it.count)).all(|rest| rest.is_some())
+            && events as usize <= encoded.len()
+            && behind(&encoded, count).is_some_and(|mut trailer| check(&mut trailer));
+        if !is_whole {
+            return None;
+        }
+        let mut archived =
+            Self { encoded, events, count, repeated: repeated as usize, last_step, older, budget };
+        archived.budget.hold(archived.held());
+        while archived.budget.share().is_some_and(|share| archived.held() > share) && archived.drop_oldest() {
+        }
+        Some(archived)
+    }
+
+    /// Drops the oldest segment; false if it is the only one.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(older) = self.older.as_mut().filter(|older| !older.segments.is_empty()) else {
+            return false;
+        };
+        let oldest = older.segments.remove(0);
+        older.first += u64::from(oldest.count);
+        older.forgotten = oldest.last_step.or(older.forgotten);
+        self.budget.shrink(oldest.size());
+        true
+    }
+
     /// A log that goes on from here, of at most `limit` events.
     pub(crate) fn reopen(&mut self, limit: usize) -> EventLog {
         let mut open = OpenSegment::default();
@@ -129,6 +185,35 @@ impl ArchivedLog {
     }
 }
 
+/// An [`ArchivedLog`] as a checkpoint has it.
+#[derive(Debug)]
+pub(crate) struct ArchivedEvents {
+    /// The index of the oldest event kept, and the last phase whose step is not kept.
+    pub(crate) first: u64,
+    pub(crate) forgotten: Option<Phase>,
+    pub(crate) archive: Archive,
+}
+
+impl Segment {
+    fn to_log(&self) -> log::Segment {
+        log::Segment {
+            encoded: Bytes::from_owner(self.bytes.clone()),
+            count: self.count,
+            last_phase: self.last_step.map_or(0, Phase::get),
+            repeated_bytes: self.repeated,
+        }
+    }
+
+    fn from_log(segment: &log::Segment) -> Self {
+        Self {
+            bytes: (*segment.encoded).into(),
+            count: segment.count,
+            repeated: segment.repeated_bytes,
+            last_step: Phase::new(segment.last_phase),
+        }
+    }
+}
+
 /// The bytes behind the events of an [`ArchivedLog`].
 #[derive(Debug)]
 pub(crate) struct Trailer {
@@ -140,10 +225,15 @@ pub(crate) struct Trailer {
 impl Trailer {
     /// Reads the trailer from its beginning.
     pub(crate) fn reader(&self) -> Decoder<'_> {
-        let mut events = EventDecoder::new(&self.encoded);
-        (0..self.count).for_each(|_| drop(events.read()));
-        events.into_rest()
+        behind(&self.encoded, self.count).expect("the events are there")
     }
+}
+
+/// The bytes behind so many events; `None` if there are fewer.
+fn behind(bytes: &[u8], count: u32) -> Option<Decoder<'_>> {
+    let mut events = EventDecoder::new(bytes);
+    (0..count).try_for_each(|_| events.read().map(drop))?;
+    Some(events.into_rest())
 }
 
 impl Drop for ArchivedLog {
@@ -173,6 +263,44 @@ mod tests {
             assert_eq!(budget.logs(), 1);
         }
         drop(log);
+        assert_eq!((budget.held(), budget.logs()), (0, 0));
+    }
+
+    #[test]
+    fn an_archive_is_in_a_checkpoint_as_it_is() {
+        let budget = Arc::new(Budget::new(usize::MAX));
+        for events in [0, 3, 3 * SEGMENT as u64 + 7] {
+            let archived = long(events).archive(|out| out.number(77_u64));
+            let from_log = |archived, budget: &Arc<Budget>| {
+                ArchivedLog::from_log(archived, budget.clone(), |trailer| trailer.number() == Some(77))
+            };
+            let again = from_log(archived.to_log(), &budget).unwrap();
+            assert_eq!((again.view().first, again.view().next_index()), (0, events));
+            assert_eq!(again.view().from(0, usize::MAX), archived.view().from(0, usize::MAX));
+            assert_eq!(again.view().oldest_phase(), archived.view().oldest_phase());
+            assert_eq!(again.trailer().reader().number(), Some(77));
+            assert_eq!((again.size(), again.repeated_bytes()), (archived.size(), archived.repeated_bytes()));
+            assert_eq!((budget.held(), budget.logs()), (again.held(), 1));
+            let (mut empty, mut cut) = (archived.to_log(), archived.to_log());
+            empty.archive.segments.clear();
+            cut.archive.events_bytes = u32::MAX;
+            let mut fewer = archived.to_log();
+            fewer.archive.segments.iter_mut().for_each(|segment| segment.count += 1);
+            for none in [empty, cut, fewer] {
+                assert!(from_log(none, &budget).is_none());
+            }
+            let forgotten = Phase::new(2);
+            let later = ArchivedEvents { first: 5, forgotten, ..archived.to_log() };
+            let later = from_log(later, &budget).unwrap().to_log();
+            assert_eq!((later.first, later.forgotten), (5, forgotten));
+            // Where the budget is exceeded it leaves out whole segments.
+            let small = Arc::new(Budget::new(archived.held() / 2));
+            let small = from_log(archived.to_log(), &small).unwrap();
+            let first = small.view().first;
+            let expected = if events > SEGMENT as u64 { 2 * SEGMENT as u64 } else { 0 };
+            assert_eq!((first, small.view().next_index()), (expected, events));
+            assert_eq!(small.view().forgotten, (first > 0).then(|| Phase::new(first / 2).unwrap()));
+        }
         assert_eq!((budget.held(), budget.logs()), (0, 0));
     }
 

@@ -28,7 +28,7 @@ impl Budget {
     }
 
     /// The bytes that each log may hold while the budget is exceeded; `None`: it is not.
-    fn share(&self) -> Option<usize> {
+    pub(super) fn share(&self) -> Option<usize> {
         let held = self.held.load(Ordering::Relaxed);
         if held > self.limit.saturating_mul(2) {
             return Some(0);

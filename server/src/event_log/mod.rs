@@ -12,7 +12,7 @@ pub(crate) mod fuzzing;
 mod read;
 mod segments;
 
-pub(crate) use archived::{ArchivedLog, Trailer};
+pub(crate) use archived::{ArchivedEvents, ArchivedLog, Trailer};
 pub(crate) use budget::Budget;
 pub(crate) use read::{EventsView, SharedEvents, Truncated, step_of};
 pub(crate) use segments::EventLog;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stickycas_model::compact_codec::Decoder;
 use stickycas_model::machine::{Machine, State};
 use stickycas_model::params::Params;
 use stickycas_model::types::Time;
@@ -17,7 +18,8 @@ use super::config::InstanceConfig;
 use super::live::{Live, event_limit};
 use super::sessions::Sessions;
 use super::shard::ShardContext;
-use crate::event_log::{ArchivedLog, Trailer};
+use crate::event_log::{ArchivedEvents, ArchivedLog, Trailer};
+use crate::limits::checkpoint_events;
 
 /// The time for which an ended instance with these parameters stays restored after a call, so that calls that
 /// follow each other at once do not restore it again and again. The time grows with the work of restoring,
@@ -48,6 +50,41 @@ impl Archived {
         Self { events, sessions, ended, state: machine.state() }
     }
 
+    /// The archive as a checkpoint has it; `None` if it takes more than a checkpoint may.
+    pub(super) fn to_log(&self, config: &InstanceConfig) -> Option<ArchivedEvents> {
+        if self.events.size() > checkpoint_events(&config.shared.params) {
+            return None;
+        }
+        Some(self.events.to_log())
+    }
+
+    /// The archive of which a checkpoint has this, of an instance with this configuration that ended at this
+    /// time.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn from_log(
+        archived: ArchivedEvents,
+        ended: Time,
+        config: &InstanceConfig,
+        shard: &ShardContext,
+    ) -> Result<Self, String> {
+        let (params, mut checked) = (config.params(), Err(None));
+        let check = |trailer: &mut Decoder<'_>| {
+            checked = Machine::check_snapshot(&params, ended, trailer);
+            checked.is_ok()
+        };
+        let events = ArchivedLog::from_log(archived, shard.server.event_budget.clone(), check);
+        match (events, checked) {
+            (Some(events), Ok(state @ (State::Finished | State::Closed))) => {
+                Ok(Self { events, sessions: None, ended, state })
+            }
+            (Some(_), Ok(state)) => Err(format!("its archive is of an instance in the state {state:?}")),
+            (_, Err(Some(error))) => Err(error.to_string()),
+            (_, _) => Err("its archive is none".to_owned()),
+        }
+    }
+
     /// Bytes of memory that it takes, with its entry in the registry. While a call has it restored it takes
     /// more.
     pub(super) fn bytes(&self, config: &InstanceConfig) -> usize {
@@ -61,8 +98,8 @@ impl Archived {
         ENTRY + roster + sessions + self.events.size()
     }
 
-    /// Bytes that it takes in the log, at most: twice its checkpoint, which is not as compact: each event has
-    /// its value, and the machine has them once more.
+    /// Bytes that it takes in the log, at most: twice its checkpoint when a call has restored it, which is
+    /// not as compact: each event has its value, and the machine has them once more.
     pub(super) fn log_case(&self, config: &InstanceConfig) -> usize {
         /// Its configuration without the roster, and the counters of the machine.
         const CREATED: usize = 1_024;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use stickycas_model::history::{Event, Recorded};
+use stickycas_model::machine::Checkpoint as MachineCheckpoint;
 use stickycas_model::types::{Phase, Time};
 use stickycas_proto::convert::checkpoint::checkpoint_to_wire;
 use stickycas_proto::convert::history::event_to_wire;
@@ -22,7 +23,7 @@ use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
 use crate::commit_log::{Dirty, DurableLog, LogIndex, RULES};
-use crate::event_log::{SharedEvents, Trailer, step_of};
+use crate::event_log::{ArchivedEvents, EventsView, SharedEvents, Trailer, step_of};
 use crate::limits::checkpoint_events;
 
 /// An instance as it is at one moment, of which a checkpoint is made when its lock is free again.
@@ -30,12 +31,7 @@ pub(super) struct Captured {
     /// The end of the part of the log that the checkpoint covers: a place, and a number of records of the
     /// batch there.
     covered: (u64, u32),
-    machine: CapturedMachine,
-    /// The index of the oldest event kept, and the last phase whose step is not kept.
-    first: u64,
-    forgotten: Option<Phase>,
-    events: SharedEvents,
-    uncommitted: Vec<Recorded>,
+    state: CapturedState,
     ended: Option<Time>,
     latest: Time,
     served: Duration,
@@ -44,10 +40,30 @@ pub(super) struct Captured {
     name_taken: bool,
 }
 
-/// The machine of an instance that lives, or its archive.
+/// The machine and the events of an instance, or its archive.
+enum CapturedState {
+    Unpacked {
+        machine: CapturedMachine,
+        /// The index of the oldest event kept, and the last phase whose step is not kept.
+        first: u64,
+        forgotten: Option<Phase>,
+        events: SharedEvents,
+        uncommitted: Vec<Recorded>,
+    },
+    Archived(ArchivedEvents),
+}
+
+/// A machine, or the snapshot of it.
 enum CapturedMachine {
-    Live(Box<stickycas_model::machine::Checkpoint>),
+    Live(Box<MachineCheckpoint>),
     Archived(Trailer),
+}
+
+impl CapturedState {
+    fn unpacked(machine: CapturedMachine, events: EventsView<'_>, uncommitted: Vec<Recorded>) -> Self {
+        let (first, forgotten) = (events.first, events.forgotten);
+        Self::Unpacked { machine, first, forgotten, events: events.share_all(), uncommitted }
+    }
 }
 
 impl Captured {
@@ -63,28 +79,29 @@ impl Captured {
         if inner.gone.is_some() {
             return None;
         }
-        let (now, latest, kept) = (instance.now(&inner), inner.latest(), inner.events());
-        let (machine, uncommitted, ended, stopped_until) = match &inner.lifecycle {
+        let (now, latest) = (instance.now(&inner), inner.latest());
+        let (state, ended, stopped_until) = match &inner.lifecycle {
             Lifecycle::Live(live) => {
                 // The machine is ahead of the events that are shown by those that are not committed yet.
                 let uncommitted: Vec<_> = live.uncommitted.iter().flat_map(Effects::recorded).collect();
                 let ends = |recorded: &&Recorded| matches!(recorded.event, Event::Finished | Event::Closed);
                 let ended = live.ended.or_else(|| uncommitted.iter().find(ends).map(|recorded| recorded.at));
                 let machine = CapturedMachine::Live(Box::new(live.machine.checkpoint()));
-                (machine, uncommitted, ended, live.stopped_until)
+                let state = CapturedState::unpacked(machine, live.events.view(), uncommitted);
+                (state, ended, live.stopped_until)
             }
             Lifecycle::Archived(archived) => {
-                let machine = CapturedMachine::Archived(archived.events.trailer());
-                (machine, Vec::new(), Some(archived.ended), None)
+                let state = archived.to_log(&instance.config).map(CapturedState::Archived);
+                let state = state.unwrap_or_else(|| {
+                    let machine = CapturedMachine::Archived(archived.events.trailer());
+                    CapturedState::unpacked(machine, archived.events.view(), Vec::new())
+                });
+                (state, Some(archived.ended), None)
             }
         };
         Some(Self {
             covered: log.covered(),
-            machine,
-            first: kept.first,
-            forgotten: kept.forgotten,
-            events: kept.share_all(),
-            uncommitted,
+            state,
             ended,
             latest,
             served: log.served().saturating_sub(now.since(latest)),
@@ -106,34 +123,50 @@ impl Captured {
     }
 
     fn checkpoint(self, instance: &Instance) -> Checkpoint {
-        let Self { covered, first, forgotten, events, uncommitted, ended, latest, .. } = self;
-        let events: Vec<Recorded> = events.read().chain(uncommitted).collect();
-        // The index of an event follows from that of the first.
-        let mut told: Vec<_> = events.iter().map(|recorded| event_to_wire(0, recorded)).collect();
-        let surplus = surplus(&told, checkpoint_events(instance.params()));
-        told.drain(..surplus);
-        let newly_forgotten = events[..surplus].iter().rev().find_map(|recorded| step_of(&recorded.event));
-        let mut machine = match self.machine {
-            CapturedMachine::Live(machine) => *machine,
-            CapturedMachine::Archived(trailer) => restore_machine(&trailer, &instance.config).checkpoint(),
-        };
-        // The archive of a machine does not tell its time.
-        machine.time = machine.time.max(latest);
-        let (log_index, records) = covered;
-        Checkpoint {
+        let (place, records) = self.covered;
+        let checkpoint = Checkpoint {
             rules: RULES,
-            place: log_index,
+            place,
             records,
             created: Some(instance.config.to_log()),
-            machine: Some(checkpoint_to_wire(&machine)),
-            first_index: first + surplus as u64,
-            forgotten_phase: newly_forgotten.or(forgotten).map_or(0, Phase::get),
-            events: told,
-            ended_nanos: ended.map(Time::as_nanos),
-            at_nanos: latest.as_nanos(),
+            ended_nanos: self.ended.map(Time::as_nanos),
+            at_nanos: self.latest.as_nanos(),
             served_nanos: nanos(self.served),
             stopped_place: self.stopped_until.map_or(0, LogIndex::get),
             name_taken: self.name_taken,
+            ..Checkpoint::default()
+        };
+        match self.state {
+            CapturedState::Unpacked { machine, first, forgotten, events, uncommitted } => {
+                let events: Vec<Recorded> = events.read().chain(uncommitted).collect();
+                // The index of an event follows from that of the first.
+                let mut told: Vec<_> = events.iter().map(|recorded| event_to_wire(0, recorded)).collect();
+                let surplus = surplus(&told, checkpoint_events(instance.params()));
+                told.drain(..surplus);
+                let newly_forgotten =
+                    events[..surplus].iter().rev().find_map(|recorded| step_of(&recorded.event));
+                let mut machine = match machine {
+                    CapturedMachine::Live(machine) => *machine,
+                    CapturedMachine::Archived(trailer) => {
+                        restore_machine(&trailer, &instance.config).checkpoint()
+                    }
+                };
+                // The archive of a machine does not tell its time.
+                machine.time = machine.time.max(self.latest);
+                Checkpoint {
+                    machine: Some(checkpoint_to_wire(&machine)),
+                    first_index: first + surplus as u64,
+                    forgotten_phase: newly_forgotten.or(forgotten).map_or(0, Phase::get),
+                    events: told,
+                    ..checkpoint
+                }
+            }
+            CapturedState::Archived(ArchivedEvents { first, forgotten, archive }) => Checkpoint {
+                first_index: first,
+                forgotten_phase: forgotten.map_or(0, Phase::get),
+                archive: Some(archive),
+                ..checkpoint
+            },
         }
     }
 }

@@ -69,14 +69,15 @@ impl InstanceConfig {
         }
     }
 
-    /// The configuration of the instance with this number, from the log. `intern` finds the equal shared part
-    /// of another instance.
+    /// The configuration of the instance with this number, from the log. `last` is the shared part of the
+    /// instance before, which is most often that of this one; `intern` finds the equal one of any other.
     ///
     /// # Errors
     /// If a field is missing or wrong.
     pub(super) fn from_log(
         number: u64,
         created: &log::Created,
+        last: &mut Option<Arc<SharedConfig>>,
         intern: impl FnOnce(SharedConfig) -> Arc<SharedConfig>,
     ) -> Result<Self, WireError> {
         let bad = |field, why| WireError::Contradiction { field, why };
@@ -91,13 +92,20 @@ impl InstanceConfig {
             idle: Duration::from_nanos(created.idle_lifetime_nanos),
             rejoin: Duration::from_nanos(created.rejoin_nanos),
         };
-        let creator = Principal::new(&created.creator);
+        let shared = match last.take().filter(|last| last.is_of(created, &params, lifetimes)) {
+            Some(last) => last,
+            None => {
+                let creator = Principal::new(&created.creator);
+                intern(SharedConfig::new(creator, &params, &created.roster, lifetimes))
+            }
+        };
+        *last = Some(shared.clone());
         Ok(Self {
             id: InstanceId::new(u128::from_be_bytes(id)),
             number,
             name: InstanceName::optional(&created.name)?,
             seed: params.spec().seed,
-            shared: intern(SharedConfig::new(creator, &params, &created.roster, lifetimes)),
+            shared,
             created: created.create_time_nanos,
         })
     }
@@ -175,9 +183,17 @@ impl SharedConfig {
 
     /// The processes are known principals as long as an instance has this configuration.
     pub(super) fn make_known(&self, known: &KnownPrincipals) {
-        if self.known.set(known.clone()).is_ok() {
+        if self.known.get().is_none() && self.known.set(known.clone()).is_ok() {
             known.add_roster(self.creator.as_str(), self.roster.names());
         }
+    }
+
+    /// Whether it is that of an instance which was created like this.
+    fn is_of(&self, created: &log::Created, params: &Params, lifetimes: Lifetimes) -> bool {
+        self.creator.as_str() == created.creator
+            && self.params == params.with_seed(Seed::default())
+            && self.roster.names().eq(&created.roster)
+            && self.lifetimes == lifetimes
     }
 
     /// Whether a Create that asks for `wanted` asks for this. The lifetimes are no part of a request.

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::OutcomeDigest;
 use stickycas_model::types::{ProcessId, SessionId, Time};
+use stickycas_proto::log::v1::Record;
 use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
@@ -33,8 +34,8 @@ const SPARE_EVENTS: usize = 16;
 pub(super) struct Effects {
     /// The time of the instance at which the machine took the step.
     pub(super) at: Time,
-    /// The input of the step, as a log keeps it that keeps inputs.
-    pub(super) input: Option<Box<Input>>,
+    /// The record of the step's input, in which the rest is not set, for a log that keeps inputs.
+    pub(super) record: Option<Box<Record>>,
     /// Whether the input is logged even if it changes nothing: the time of the instance goes on with it.
     pub(super) always_logged: bool,
     /// Whether the machine refused the input.
@@ -73,6 +74,12 @@ impl Effects {
     pub(super) fn new(at: Time) -> Self {
         let events = SPARE_BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_default();
         Self { at, events, ..Self::default() }
+    }
+
+    /// Notes the input, for a log that keeps inputs.
+    pub(super) fn note(&mut self, input: Input) {
+        debug_assert!(self.record.is_none(), "a step has one input");
+        self.record = Some(Box::new(Record { input: Some(input), ..Record::default() }));
     }
 
     /// The events have left.

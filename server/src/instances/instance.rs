@@ -367,11 +367,11 @@ impl Instance {
     /// Hands a step to the log. A step that changed nothing is not logged: it stands where the step before it
     /// does.
     fn log_step(&self, live: &mut Live, effects: &mut Effects) -> Submission {
-        let record;
-        let mut logged = None;
+        let mut record = effects.record.take();
         if live.keeps_inputs {
-            let input = effects.input.take();
-            let Some(input) = input.filter(|input| live.has_changed(input) || effects.always_logged) else {
+            let always_logged = effects.always_logged;
+            record = record.filter(|record| live.has_changed(record.input.as_ref()) || always_logged);
+            let Some(record) = &mut record else {
                 if effects.refuses() {
                     // The transaction of a step before this one may have been begun before the request came.
                     effects.gate = self.shard.ownership();
@@ -380,8 +380,9 @@ impl Instance {
                 self.shard.log.hold(last.log_index, effects.bytes());
                 return Submission::Later(last.log_index);
             };
-            record = self.record(effects.at, *input, effects.digest());
-            logged = Some(&record);
+            record.instance = self.config.number;
+            record.at_nanos = effects.at.as_nanos();
+            record.digest = effects.digest();
         }
         let step = Step {
             instance: self.config.id,
@@ -389,7 +390,7 @@ impl Instance {
             last: live.last_log_index,
             at: effects.at,
             events: &effects.events,
-            record: logged,
+            record: record.as_deref(),
         };
         let submitted = self.shard.log.submit(step);
         if let Submission::Later(log_index) = submitted {
@@ -408,11 +409,11 @@ impl Instance {
 
     /// The steps up to this place are committed.
     pub(super) fn release_through(&self, live: &mut Live, log_index: LogIndex) {
-        while live.uncommitted.front().is_some_and(|effects| effects.log_index <= log_index)
-            && let Some(mut effects) = live.uncommitted.pop_front()
-        {
-            self.release(live, &mut effects);
-        }
+        let mut uncommitted = std::mem::take(&mut live.uncommitted);
+        let committed = uncommitted.partition_point(|effects| effects.log_index <= log_index);
+        uncommitted.range_mut(..committed).for_each(|effects| self.release(live, effects));
+        uncommitted.drain(..committed);
+        live.uncommitted = uncommitted;
     }
 
     /// Counts the effects of a committed step, records them and then tells them.

@@ -52,8 +52,7 @@ pub(super) enum Lifecycle {
 
 impl Inner {
     /// Of a new instance, whose time begins at this moment.
-    pub(super) fn new(live: Live, epoch: i64) -> Self {
-        let lifecycle = Lifecycle::Live(Box::new(live));
+    pub(super) fn new(lifecycle: Lifecycle, epoch: i64) -> Self {
         Self { timer: TimerHandle::default(), epoch, gone: None, shares: None, lifecycle }
     }
 
@@ -118,8 +117,8 @@ impl Inner {
     }
 
     /// Counts the instance as live until it has ended.
-    pub(super) fn set_live_guard(&mut self, mut guard: LiveGuard) {
-        let Some(live) = self.live() else { return };
+    pub(super) fn set_live_guard(&mut self, guard: Option<LiveGuard>) {
+        let (Some(live), Some(mut guard)) = (self.live(), guard) else { return };
         if live.machine.state() != State::Gathering {
             guard.end_gathering();
         }

@@ -28,14 +28,14 @@ use crate::gate::Uncommitted;
 impl Instance {
     /// A new instance, whose time begins now.
     pub(super) fn new(config: InstanceConfig, shard: Arc<ShardContext>) -> Self {
-        let live = Live::new(&config, &shard);
-        Self::with(config, shard, live)
+        let live = Box::new(Live::new(&config, &shard));
+        Self::with(config, shard, Lifecycle::Live(live))
     }
 
     /// An instance whose time goes on now.
-    pub(super) fn with(config: InstanceConfig, shard: Arc<ShardContext>, live: Live) -> Self {
-        let latest = live.latest;
-        let mut inner = Inner::new(live, 0);
+    pub(super) fn with(config: InstanceConfig, shard: Arc<ShardContext>, lifecycle: Lifecycle) -> Self {
+        let mut inner = Inner::new(lifecycle, 0);
+        let latest = inner.latest();
         inner.resume(latest, shard.server.timers.now());
         Self { config, shard, inner: Mutex::new(inner) }
     }
@@ -48,7 +48,7 @@ impl Instance {
     pub(super) fn start(&self, inner: &mut Inner) -> Result<Uncommitted<()>, RpcRefusal> {
         let created = self.step(inner, Instant::now(), |live, effects| {
             if live.keeps_inputs {
-                effects.input = Some(Box::new(Input::Created(self.config.to_log())));
+                effects.note(Input::Created(self.config.to_log()));
             }
         });
         created.map_err(|gone| *gone)?;
@@ -124,7 +124,7 @@ impl Instance {
             && let Some(counts) = live.machine.take_counts()
         {
             let now = live.latest;
-            self.run(live, now, |_, effects| effects.input = Some(Box::new(counts_to_log(&counts))));
+            self.run(live, now, |_, effects| effects.note(counts_to_log(&counts)));
         }
     }
 
@@ -317,8 +317,7 @@ impl Instance {
     }
 
     /// The server has restarted, and that is committed.
-    pub(super) fn restart(&self) {
-        let inner = &mut *self.lock();
+    pub(super) fn restart(&self, inner: &mut Inner) {
         if let Some(live) = inner.live()
             && !matches!(live.machine.state(), State::Finished | State::Closed)
         {
@@ -340,8 +339,8 @@ impl Instance {
         if self.shard.failure().is_some() {
             return;
         }
-        self.restart();
         let inner = &mut *self.lock();
+        self.restart(inner);
         if let Some(live) = inner.live() {
             live.awaits_restart_commit = false;
             live.count_held_phase(&*self.shard.log);

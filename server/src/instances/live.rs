@@ -241,14 +241,14 @@ impl Live {
     }
 
     /// Whether the input has changed anything but counters, so that it must be logged.
-    pub(super) fn has_changed(&mut self, input: &record::Input) -> bool {
-        self.machine.take_changed() || matches!(input, record::Input::Created(_) | record::Input::Counts(_))
+    pub(super) fn has_changed(&mut self, input: Option<&record::Input>) -> bool {
+        let always = matches!(input, Some(record::Input::Created(_) | record::Input::Counts(_)));
+        self.machine.take_changed() || always
     }
 
     fn note(&self, effects: &mut Effects, input: impl FnOnce() -> record::Input) {
         if self.keeps_inputs {
-            debug_assert!(effects.input.is_none(), "a step has one input");
-            effects.input = Some(Box::new(input()));
+            effects.note(input());
         }
     }
 }

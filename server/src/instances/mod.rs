@@ -364,7 +364,7 @@ impl Instances {
         &self,
         instance: &Arc<Instance>,
         closed: Option<InstanceId>,
-    ) -> Result<Option<(LiveGuard, InstanceShares)>, RpcRefusal> {
+    ) -> Result<Option<(Option<LiveGuard>, InstanceShares)>, RpcRefusal> {
         let shared = &instance.config().shared;
         self.check_checkpoint(shared, &instance.shard)?;
         instance.check_record()?;
@@ -374,7 +374,7 @@ impl Instances {
             return Ok(None);
         }
         self.check_capacity(&registry, shared, &instance.shard)?;
-        let (guard, shares) = registry.insert(instance, self.capacity(&instance.shard));
+        let (guard, shares) = registry.insert(instance, self.capacity(&instance.shard), true);
         drop(registry);
         // Not before there is room for the instance: principals that are known share a reserve.
         shared.make_known(&self.known);

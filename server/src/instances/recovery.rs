@@ -9,7 +9,7 @@ mod decode;
 mod ordered_map;
 mod replay;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -25,8 +25,9 @@ use stickycas_proto::names::InstanceId;
 use self::decode::{Chunk, Decoded, DecodedChunk, Restored};
 use self::ordered_map::{OrderedMap, map_in_order};
 use super::Instances;
-use super::config::{InstanceConfig, nanos};
+use super::config::{InstanceConfig, SharedConfig, nanos};
 use super::instance::Instance;
+use super::lifecycle::{Inner, Lifecycle};
 use super::live::Live;
 use super::shard::{ShardContext, ShardLost};
 use crate::commit_log::engine::{Engine, EngineError, Stored};
@@ -46,7 +47,7 @@ pub enum RecoveryError {
     Engine(EngineError),
     /// A program of other rules wrote the log.
     #[error(
-        "batch {log_index} was written under version {rules} of the rules, and this program follows version {RULES}: use the \
+        "batch {log_index} was written under version {rules} of the rules, and this program follows versions up to {RULES}: use the \
          stickycas-server that wrote it"
     )]
     Rules {
@@ -120,7 +121,11 @@ pub(crate) struct Recovery<'a> {
     /// must follow: the records are the rest of an instance that is gone.
     partial: BTreeSet<u64>,
     /// Instances of which the log has records.
-    in_tail: HashSet<u64>,
+    in_tail: BTreeSet<u64>,
+    /// All instances that have not ended, and some that have: see [`Self::each_not_ended`].
+    not_ended: BTreeSet<u64>,
+    /// The configuration of the last instance whose creation was replayed.
+    last_config: Option<Arc<SharedConfig>>,
     /// Places since the last restart of which batches told that all effects had left, ascending, and how long
     /// instances had been served then.
     released: Vec<(LogIndex, u64)>,
@@ -161,7 +166,9 @@ impl<'a> Recovery<'a> {
             part,
             known: HashMap::new(),
             partial: BTreeSet::new(),
-            in_tail: HashSet::new(),
+            in_tail: BTreeSet::new(),
+            not_ended: BTreeSet::new(),
+            last_config: None,
             released: Vec::new(),
             recovered: Recovered::default(),
             file_bytes,
@@ -182,8 +189,9 @@ impl<'a> Recovery<'a> {
     ) -> Result<Recovered, RecoveryError> {
         let read = self.read_all(engine, decoding);
         // Also if the shard cannot be served: it is dropped then, with all that was found.
-        let waiting = |known: &Known| known.instance.lock().live().map_or(0, |live| live.machine.waiting());
-        self.instances.context.steps.restore_waiting(self.known.values().map(waiting).sum());
+        let mut waiting = 0;
+        self.each_not_ended(|_, inner| waiting += inner.live().map_or(0, |live| live.machine.waiting()));
+        self.instances.context.steps.restore_waiting(waiting);
         read.map(|()| self.recovered)
     }
 
@@ -256,13 +264,34 @@ impl<'a> Recovery<'a> {
         number: u64,
         Restored { instance, covered, name_taken }: Restored,
     ) -> Result<(), String> {
-        self.check_shard(&instance)?;
-        self.instances.adopt(&instance);
+        self.add(number, instance.clone(), covered)?;
         if name_taken {
             self.instances.registry_mut().release_name(&instance);
         }
+        Ok(())
+    }
+
+    /// Registers an instance of which everything before this place is known.
+    fn add(&mut self, number: u64, instance: Arc<Instance>, covered: (u64, u32)) -> Result<(), String> {
+        self.check_shard(&instance)?;
+        if self.instances.adopt(&instance) {
+            self.not_ended.insert(number);
+        }
         self.known.insert(number, Known { instance, covered });
         Ok(())
+    }
+
+    /// Does this with each instance that has not ended.
+    fn each_not_ended(&mut self, mut act: impl FnMut(&Known, &mut Inner)) {
+        self.not_ended.retain(|number| {
+            let Some(known) = self.known.get(number) else { return false };
+            let inner = &mut *known.instance.lock();
+            let is_live = !inner.has_ended();
+            if is_live {
+                act(known, inner);
+            }
+            is_live
+        });
     }
 
     /// Whether the instance belongs to the shard in whose log it was found.
@@ -289,17 +318,14 @@ impl<'a> Recovery<'a> {
             let what = format!("the last batch is {last}, and a checkpoint covers batch {covered}");
             return Err(damaged("the end".to_owned(), &what));
         }
-        self.known.values().for_each(|known| known.resume_released(&self.released, self.recovered.served));
+        let (released, served) = (mem::take(&mut self.released), self.recovered.served);
+        self.each_not_ended(|_, inner| inner.resume_released(&released, served));
         self.recovered.instances = self.known.len();
-        let known = self
-            .known
-            .iter()
-            .filter(|(number, known)| self.in_tail.contains(number) || !known.instance.lock().has_ended());
-        let gone = self.in_tail.iter().filter(|number| !self.known.contains_key(number));
-        let dirty = known.map(|(number, known)| (*number, known.instance.config().id));
         // An instance that is gone is found under no id.
-        let dirty = dirty.chain(gone.map(|number| (*number, InstanceId::new(0))));
-        self.recovered.dirty = dirty.map(|(number, instance)| Dirty { number, instance }).collect();
+        let id =
+            |number| self.known.get(number).map_or(InstanceId::new(0), |known| known.instance.config().id);
+        let dirty = self.in_tail.union(&self.not_ended);
+        self.recovered.dirty = dirty.map(|number| Dirty { number: *number, instance: id(number) }).collect();
         Ok(())
     }
 
@@ -309,7 +335,7 @@ impl<'a> Recovery<'a> {
             return Err(damaged(format!("batch {log_index}"), &format!("the batch before it is {last}")));
         }
         let batch = batch.map_err(|error| damaged(format!("batch {log_index}"), &error.to_string()))?;
-        if batch.rules != RULES {
+        if !(1..=RULES).contains(&batch.rules) {
             return Err(RecoveryError::Rules { log_index, rules: batch.rules });
         }
         self.recovered.served = Duration::from_nanos(batch.served_nanos);
@@ -341,21 +367,22 @@ impl<'a> Recovery<'a> {
         }
         match input {
             Input::Restart(_) => {
-                for known in self.known.values().filter(|known| known.covered <= at) {
-                    known.replay_restart(self.recovered.served);
-                }
+                let served = self.recovered.served;
+                self.each_not_ended(|known, inner| {
+                    if known.covered <= at {
+                        known.replay_restart(inner, served);
+                    }
+                });
                 self.released.clear();
                 Ok(())
             }
             Input::Created(created) if !self.known.contains_key(&record.instance) => {
-                let intern = |config| self.instances.intern(config);
-                let config = InstanceConfig::from_log(record.instance, created, intern).map_err(text)?;
-                let live = Live::new(&config, self.shard);
+                let (last, intern) = (&mut self.last_config, |config| self.instances.intern(config));
+                let config =
+                    InstanceConfig::from_log(record.instance, created, last, intern).map_err(text)?;
+                let live = Lifecycle::Live(Box::new(Live::new(&config, self.shard)));
                 let instance = self.shard.recovered(config, live, self.recovered.served);
-                self.check_shard(&instance)?;
-                self.instances.adopt(&instance);
-                self.known.insert(record.instance, Known { instance, covered: at });
-                Ok(())
+                self.add(record.instance, instance, at)
             }
             Input::Expired(_) => {
                 // Of an instance that is not known its checkpoint is removed and its beginning trimmed.
@@ -392,8 +419,13 @@ fn text(error: impl Into<WireError>) -> String {
 impl ShardContext {
     /// An instance that was found in the log. `served`: how long instances had been served when it was as it
     /// is.
-    fn recovered(self: &Arc<Self>, config: InstanceConfig, live: Live, served: Duration) -> Arc<Instance> {
-        let mut instance = Instance::with(config, self.clone(), live);
+    fn recovered(
+        self: &Arc<Self>,
+        config: InstanceConfig,
+        lifecycle: Lifecycle,
+        served: Duration,
+    ) -> Arc<Instance> {
+        let mut instance = Instance::with(config, self.clone(), lifecycle);
         let inner = instance.inner.get_mut().expect("nobody else has it");
         if inner.is_closed() {
             self.server.count_closed();

@@ -143,18 +143,19 @@ impl Registry {
         self.by_id.range((from, Bound::Unbounded)).map(|(_, it)| it)
     }
 
-    /// Adds an instance, which counts as live from now on, until the guard is dropped. Also returns its
-    /// reservations.
+    /// Adds an instance. If it is live it counts as that from now on, until the guard is dropped. Also
+    /// returns its reservations.
     pub(super) fn insert(
         &mut self,
         instance: &Arc<Instance>,
         capacity: Capacity<'_>,
-    ) -> (LiveGuard, InstanceShares) {
+        is_live: bool,
+    ) -> (Option<LiveGuard>, InstanceShares) {
         let shared = &instance.config().shared;
         let created = self.by_creator.entry(shared.creator.clone()).or_default();
         created.held += 1;
         self.inserted += 1;
-        let guard = capacity.load.track(&created.live);
+        let guard = is_live.then(|| capacity.load.track(&created.live));
         let processes = shared.params.processes() as usize;
         created.processes += processes;
         let log = capacity.has_log.then(|| shared.log_case(capacity.limits));

@@ -22,6 +22,9 @@ use super::shard::ShardContext;
 use crate::commit_log::{CommitLog, CommitOutcome, Dirty, DurableLog};
 use crate::gate::{Gate, Uncommitted};
 
+/// Instances that are visited before other tasks run.
+const PAGE: usize = 256;
+
 /// A shard that cannot be added.
 #[derive(Debug, thiserror::Error)]
 #[error("the server has shard {} already, or has not dropped it wholly yet", .0.0)]
@@ -69,8 +72,13 @@ impl Instances {
     /// replay has the same result (F3).
     pub(crate) async fn go_on(&self, shard: &Arc<ShardContext>, log: &DurableLog, recovered: Recovered) {
         let Recovered { last, served, dirty, .. } = recovered;
-        log.begin(last, served, dirty);
-        self.each_of(shard, |instance| instance.catch_up(served)).await;
+        log.begin(last, served, dirty.clone());
+        // All that have not ended are among them, and no other one waits for time.
+        for some in dirty.chunks(PAGE) {
+            let found = some.iter().filter_map(|it| self.get_of(shard, it.instance));
+            found.for_each(|instance| instance.catch_up(served));
+            tokio::task::yield_now().await;
+        }
         log.restart().await;
         self.serve_shard(shard, served).await;
     }
@@ -151,33 +159,33 @@ impl Instances {
         log.trim(needed_from);
     }
 
-    /// Registers an instance that was found in the log, whatever the limits are by now.
-    pub(super) fn adopt(&self, instance: &Arc<Instance>) {
+    /// Registers an instance that was found in the log, whatever the limits are by now. Returns whether it
+    /// has not ended.
+    pub(super) fn adopt(&self, instance: &Arc<Instance>) -> bool {
         instance.shard.skip_number(instance.config.number);
         // The logs of two shards do not say which of two instances took the name of the other, when that was
         // closed.
         let name = instance.config.name.as_ref();
         let named = name.and_then(|name| self.registry().named(name).cloned());
         let keeps = named.filter(|it| !Arc::ptr_eq(&it.shard, &instance.shard) && !it.is_closed());
+        let inner = &mut *instance.lock();
+        let is_live = !inner.has_ended();
         let (guard, shares) = {
             let mut registry = self.registry_mut();
-            let inserted = registry.insert(instance, self.capacity(&instance.shard));
+            let inserted = registry.insert(instance, self.capacity(&instance.shard), is_live);
             if let Some(keeps) = keeps {
                 registry.give_name_back(&keeps);
             }
             inserted
         };
         instance.config().shared.make_known(&self.known);
-        let inner = &mut *instance.lock();
         inner.set_shares(shares, &instance.config);
-        if !inner.has_ended() {
-            inner.set_live_guard(guard);
-        }
+        inner.set_live_guard(guard);
+        is_live
     }
 
     /// Does this with all instances of the shard.
     async fn each_of(&self, shard: &Arc<ShardContext>, mut act: impl FnMut(&Arc<Instance>)) {
-        const PAGE: usize = 256;
         let mut after: Option<InstanceId> = None;
         loop {
             let page: Vec<_> = self.registry().after(after).take(PAGE).cloned().collect();
@@ -187,6 +195,11 @@ impl Instances {
             drop(page);
             tokio::task::yield_now().await;
         }
+    }
+
+    /// The instance with this id, unless it is one of a shard of the same key that was taken again.
+    fn get_of(&self, shard: &Arc<ShardContext>, id: InstanceId) -> Option<Arc<Instance>> {
+        self.registry().get(id).filter(|it| Arc::ptr_eq(&it.shard, shard)).cloned()
     }
 
     /// The log of the shard resolves steps of an instance.
@@ -204,9 +217,7 @@ impl Instances {
             let (instances, shard, why) = (self.clone(), shard.clone(), (**why).clone());
             tokio::spawn(async move { instances.drop_shard(&shard, why).await });
         }
-        // It may be one of a shard of the same key that was taken again.
-        let found = self.registry().get(id).filter(|it| Arc::ptr_eq(&it.shard, shard)).cloned();
-        let Some(instance) = found else { return };
+        let Some(instance) = self.get_of(shard, id) else { return };
         // A panic is the end of this instance, and must not be that of all resolving.
         let is_gone = catch_unwind(AssertUnwindSafe(|| instance.resolve(resolved))).unwrap_or_else(|_| {
             instance.abandon();

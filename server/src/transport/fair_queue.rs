@@ -64,8 +64,8 @@ struct Queue {
     waiting: Mutex<Waiting>,
     /// Few turns are left, or a task waits for one.
     came: Notify,
-    /// Whether a client that has not taken more than its share was served since a giver has looked.
-    other_served: AtomicBool,
+    /// Whether a client that has not taken far more than its share has come since a giver has looked.
+    other_came: AtomicBool,
     /// Whether a client that has taken far more has come since then.
     far_more_came: AtomicBool,
 }
@@ -95,7 +95,7 @@ impl Queue {
             left: AtomicUsize::new(IN_A_ROW),
             waiting: Mutex::default(),
             came: Notify::new(),
-            other_served: AtomicBool::new(false),
+            other_came: AtomicBool::new(false),
             far_more_came: AtomicBool::new(false),
         }
     }
@@ -132,9 +132,9 @@ impl Queue {
         receiver
     }
 
-    /// A task had its turn at once, of a client that has not taken more than its share.
+    /// A task has come of a client that has not taken far more than its share.
     fn other_came(&self) {
-        set(&self.other_served);
+        set(&self.other_came);
     }
 
     /// Begins passes when there is work for them, for ever.
@@ -156,14 +156,14 @@ impl Queue {
         loop {
             // The runtime comes back here when it has come to the others that are ready, up to 61 of them.
             tokio::task::yield_now().await;
-            let others_served = self.other_served.swap(false, Relaxed);
+            let others_came = self.other_came.swap(false, Relaxed);
             let far_more_came = self.far_more_came.swap(false, Relaxed);
             let mut waiting = self.waiting();
-            if others_served && (far_more_came || !waiting.far_more.is_empty()) {
+            if others_came && (far_more_came || !waiting.far_more.is_empty()) {
                 waiting.others_at = Some(Instant::now());
             }
             let only_far_more = waiting.more.is_empty() && !waiting.far_more.is_empty();
-            if !only_far_more || !others_served || began.elapsed() >= LONGEST_PAUSE {
+            if !only_far_more || !others_came || began.elapsed() >= LONGEST_PAUSE {
                 return;
             }
         }
@@ -259,13 +259,13 @@ impl<F: Future> Future for InTurns<F> {
         let (began, queue) = (Instant::now(), &this.queue.0.queue);
         if this.turn.is_none() {
             let account = this.connection.charged_account();
-            if account.is_greedy(began) {
-                let far_more = account.is_far_above_its_share(began);
-                if !queue.take(far_more) {
-                    *this.turn = Some(queue.wait(this.connection.rounds(), far_more));
-                }
-            } else {
+            let greedy = account.is_greedy(began);
+            let far_more = greedy && account.is_far_above_its_share(began);
+            if !far_more {
                 queue.other_came();
+            }
+            if greedy && !queue.take(far_more) {
+                *this.turn = Some(queue.wait(this.connection.rounds(), far_more));
             }
         }
         if let Some(waiting) = this.turn {

@@ -96,6 +96,24 @@ async fn steps_that_come_during_a_sync_are_committed_together() {
 }
 
 #[tokio::test]
+async fn what_came_during_a_sync_is_joined_by_what_comes_of_it() {
+    let it = fixture(1, usize::MAX);
+    it.log.serve();
+    it.step(1, LogIndex::START);
+    let (_, done) = it.gathered().await;
+    it.step(2, LogIndex::START);
+    // It has gathered before the engine is free, and gathers again then.
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+    assert!(it.log.shared.queue().is_gathered);
+    done(Outcome::Committed);
+    it.step(3, LogIndex::START);
+    let (batch, _) = it.gathered().await;
+    assert_eq!(instances(&batch), [2, 3]);
+}
+
+#[tokio::test]
 async fn batches_that_are_committed_out_of_order_are_resolved_in_order() {
     let mut it = fixture(2, usize::MAX);
     it.step(1, LogIndex::START);

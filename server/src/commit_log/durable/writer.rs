@@ -127,15 +127,16 @@ async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(LogIndex, Form
 const LONGEST_GATHERING: Duration = Duration::from_millis(1);
 
 /// Has each batch gather what comes: it is written when nothing has been added to it for a turn of the
-/// scheduler, and after [`LONGEST_GATHERING`] in any case. It begins to gather when the engine may take it.
+/// scheduler, and at the first turn after [`LONGEST_GATHERING`]. It begins to gather when the engine may take
+/// it.
 pub(super) async fn gather(log: Arc<Shared>) {
     log.gathers.store(true, Ordering::Relaxed);
     let _gathering = Gathering(log.clone());
-    // Of a batch that forms already, the writer alone was told.
+    // A batch may have begun to form before this.
     log.may_gather.notify_one();
     while log.failure.get().is_none() {
         log.may_gather.notified().await;
-        let (began, mut records) = (Instant::now(), 0);
+        let (began, mut records) = (Instant::now(), log.queue().forming.record_count());
         loop {
             yield_now().await;
             let mut queue = log.queue();
@@ -291,7 +292,7 @@ impl Shared {
             }
             self.send(resolving, CommitOutcome::Committed(log_index));
         }
-        // What has come meanwhile is joined by what comes of this commit.
+        // What has come meanwhile gathers once more: clients answer to this commit.
         queue.is_gathered = false;
         let has_sealed = !queue.sealed.is_empty();
         drop(queue);

@@ -6,6 +6,9 @@
 //! an access of a correct process takes some ten bytes, where [`stickycas_model::history::Recorded`] takes
 //! sixty.
 //!
+//! Checkpoints of ended instances have these bytes, so the encoding is that of a file: a change of it, and of
+//! the order of `OffenceKind`, is a new version of the log's rules.
+//!
 //! A segment can be decoded from its beginning only, so a log consists of several; see [`super::segments`].
 
 mod decode;

@@ -183,11 +183,16 @@ proptest! {
         pipeline in 1..20_u32,
         max_value_bytes in prop_oneof![8..64_u32, 1_000..3_000_u32],
         open in any::<bool>(),
+        has_rounds in any::<bool>(),
         acts in prop::collection::vec(act(), 1..150),
         late_acts in prop::collection::vec(act(), 0..20),
     ) {
         let append_window = if open { AppendWindow::Open } else { AppendWindow::FirstAccess };
         let spec = ParamsSpec { append_window, ..spec(processes, pipeline, max_value_bytes) };
+        let spec = match has_rounds && !open {
+            true => ParamsSpec { warp_size: processes, append_rounds: processes, ..spec },
+            false => spec,
+        };
         check_reserve(spec, &acts, &late_acts)?;
     }
 }
@@ -214,8 +219,9 @@ fn of_too_many_events_a_checkpoint_keeps_the_latest() {
         play(&instance, ProcessId::FIRST, Act::Read, number);
     }
     let captured = Captured::of(&instance, &log(), false).unwrap();
-    let kept: Vec<Recorded> = captured.events.read().collect();
-    assert!(captured.uncommitted.is_empty());
+    let CapturedState::Unpacked { events, uncommitted, .. } = &captured.state else { panic!("it lives") };
+    let kept: Vec<Recorded> = events.read().collect();
+    assert!(uncommitted.is_empty());
     let checkpoint = captured.checkpoint(&instance);
     let first = usize::try_from(checkpoint.first_index).unwrap();
     assert!(first > 0 && first + checkpoint.events.len() == kept.len());
@@ -223,4 +229,19 @@ fn of_too_many_events_a_checkpoint_keeps_the_latest() {
     assert_eq!(checkpoint.events, told);
     let forgotten = kept[..first].iter().rev().find_map(|recorded| step_of(&recorded.event));
     assert_eq!(Phase::new(checkpoint.forgotten_phase), forgotten);
+}
+
+#[test]
+fn a_checkpoint_of_an_ended_instance_is_its_archive_unless_that_is_too_large() {
+    for (kinds, is_archive) in [(0, true), (OffenceKind::ALL.len(), false)] {
+        let instance = instance(spec(1, 1, 8));
+        (0..kinds).for_each(|kind| play(&instance, ProcessId::FIRST, Act::Offend(kind), 0));
+        let _ = instance.close();
+        instance.archive_now();
+        assert!(instance.archived_size().is_some());
+        let captured = Captured::of(&instance, &log(), false).unwrap();
+        assert_eq!(matches!(captured.state, CapturedState::Archived(_)), is_archive);
+        let checkpoint = captured.checkpoint(&instance);
+        assert_eq!((checkpoint.archive.is_some(), checkpoint.machine.is_none()), (is_archive, is_archive));
+    }
 }

@@ -12,13 +12,16 @@ use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::log::v1::{Batch, Checkpoint};
 
 use super::super::Instances;
-use super::super::config::InstanceConfig;
+use super::super::archive::Archived;
+use super::super::config::{InstanceConfig, SharedConfig};
 use super::super::instance::Instance;
+use super::super::lifecycle::Lifecycle;
 use super::super::live::Live;
 use super::super::shard::ShardContext;
 use super::text;
 use crate::commit_log::engine::Stored;
 use crate::commit_log::{LogIndex, RULES};
+use crate::event_log::ArchivedEvents;
 
 /// Bytes from which on a chunk is full: enough that passing it to another thread costs little; in tests so
 /// few that there are several.
@@ -27,8 +30,9 @@ const CHUNK: usize = if cfg!(test) { 1024 } else { 256 * 1024 };
 /// Checkpoints and batches in the order in which they were read, which are decoded together.
 #[derive(Default)]
 pub(super) struct Chunk {
-    values: Vec<(RecordKind, u64, Bytes)>,
-    bytes: usize,
+    /// Each with its length in `bytes`.
+    values: Vec<(RecordKind, u64, usize)>,
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
@@ -62,18 +66,24 @@ impl Chunk {
             Stored::Checkpoint(number, bytes) => (RecordKind::Checkpoint, number, bytes),
             Stored::Batch(log_index, bytes) => (RecordKind::Batch, log_index, bytes),
         };
-        self.bytes += bytes.len();
-        self.values.push((kind, key, Bytes::copy_from_slice(bytes)));
+        self.bytes.extend_from_slice(bytes);
+        self.values.push((kind, key, bytes.len()));
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.bytes >= CHUNK
+        self.bytes.len() >= CHUNK
     }
 
     pub(super) fn decode(self, instances: &Instances, shard: &Arc<ShardContext>) -> DecodedChunk {
-        let decoded = self.values.into_iter().map(|(kind, key, bytes)| match kind {
-            RecordKind::Checkpoint => Decoded::Checkpoint(key, restore(instances, shard, key, bytes)),
-            RecordKind::Batch => Decoded::Batch(key, Batch::decode(bytes)),
+        let (mut last_config, mut bytes) = (None, Bytes::from(self.bytes));
+        let decoded = self.values.into_iter().map(|(kind, key, length)| {
+            let bytes = bytes.split_to(length);
+            match kind {
+                RecordKind::Checkpoint => {
+                    Decoded::Checkpoint(key, restore(instances, shard, &mut last_config, key, bytes))
+                }
+                RecordKind::Batch => Decoded::Batch(key, Batch::decode(bytes)),
+            }
         });
         decoded.collect()
     }
@@ -83,26 +93,41 @@ impl Chunk {
 fn restore(
     instances: &Instances,
     shard: &Arc<ShardContext>,
+    last_config: &mut Option<Arc<SharedConfig>>,
     number: u64,
     bytes: Bytes,
 ) -> Result<Restored, String> {
-    let checkpoint = Checkpoint::decode(bytes).map_err(|error| error.to_string())?;
-    if checkpoint.rules != RULES {
+    let mut checkpoint = Checkpoint::decode(bytes).map_err(|error| error.to_string())?;
+    if !(1..=RULES).contains(&checkpoint.rules) {
+        let rules = checkpoint.rules;
         return Err(format!(
-            "it was written under version {} of the rules, and this is {RULES}",
-            checkpoint.rules
+            "it was written under version {rules} of the rules, and this program follows versions up to {RULES}"
         ));
     }
     let created = checkpoint.created.as_ref().ok_or("it does not say how the instance was created")?;
-    let config =
-        InstanceConfig::from_log(number, created, |config| instances.intern(config)).map_err(text)?;
-    let live = live(&checkpoint, &config, shard)?;
+    let intern = |config| instances.intern(config);
+    let config = InstanceConfig::from_log(number, created, last_config, intern).map_err(text)?;
+    let lifecycle = lifecycle(&mut checkpoint, &config, shard)?;
     let served = Duration::from_nanos(checkpoint.served_nanos);
     Ok(Restored {
-        instance: shard.recovered(config, live, served),
+        instance: shard.recovered(config, lifecycle, served),
         covered: (checkpoint.place, checkpoint.records),
         name_taken: checkpoint.name_taken,
     })
+}
+
+fn lifecycle(
+    checkpoint: &mut Checkpoint,
+    config: &InstanceConfig,
+    shard: &ShardContext,
+) -> Result<Lifecycle, String> {
+    let Some(archive) = checkpoint.archive.take() else {
+        return Ok(Lifecycle::Live(Box::new(live(checkpoint, config, shard)?)));
+    };
+    let ended = checkpoint.ended_nanos.ok_or("it has an archive, and the instance has not ended")?;
+    let forgotten = Phase::new(checkpoint.forgotten_phase);
+    let archived = ArchivedEvents { first: checkpoint.first_index, forgotten, archive };
+    Archived::from_log(archived, Time::from_nanos(ended), config, shard).map(Lifecycle::Archived)
 }
 
 fn live(checkpoint: &Checkpoint, config: &InstanceConfig, shard: &ShardContext) -> Result<Live, String> {

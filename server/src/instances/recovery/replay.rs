@@ -11,6 +11,7 @@ use stickycas_proto::log::v1::record::Input;
 
 use super::super::config::nanos;
 use super::super::effects::Effects;
+use super::super::lifecycle::Inner;
 use super::{Known, text};
 use crate::commit_log::LogIndex;
 
@@ -59,25 +60,23 @@ impl Known {
         Ok(())
     }
 
+    /// The server had restarted, when instances had been served for so long. The instance had not ended.
+    pub(super) fn replay_restart(&self, inner: &mut Inner, served: Duration) {
+        self.instance.restart(inner);
+        let latest = inner.latest();
+        inner.resume(latest, nanos(served));
+    }
+}
+
+impl Inner {
     /// All has been replayed. If its time stood still until a step was committed, it has gone on since the
     /// effects of that had left, as far as the log tells that, and else not at all.
-    pub(super) fn resume_released(&self, released: &[(LogIndex, u64)], served: Duration) {
-        let inner = &mut *self.instance.lock();
-        let latest = inner.latest();
-        if let Some(until) = inner.live().and_then(|live| live.stopped_until.take()) {
+    pub(super) fn resume_released(&mut self, released: &[(LogIndex, u64)], served: Duration) {
+        let latest = self.latest();
+        if let Some(until) = self.live().and_then(|live| live.stopped_until.take()) {
             let next = released.partition_point(|(log_index, _)| *log_index < until);
             let moment = released.get(next).map_or(nanos(served), |(_, moment)| *moment);
-            inner.resume(latest, moment);
-        }
-    }
-
-    /// The server had restarted, when instances had been served for so long.
-    pub(super) fn replay_restart(&self, served: Duration) {
-        self.instance.restart();
-        let inner = &mut *self.instance.lock();
-        if !inner.has_ended() {
-            let latest = inner.latest();
-            inner.resume(latest, nanos(served));
+            self.resume(latest, moment);
         }
     }
 }

@@ -136,6 +136,8 @@ impl Server {
                 random.random_range(1..=processes),
             )
         };
+        let most = if spec.append_window == AppendWindow::Open { 1 } else { spec.warp_size };
+        let spec = ParamsSpec { append_rounds: random.random_range(1..=most), ..spec };
         let name = format!("name-{}", random.random_range(0..6));
         let spec = CreateSpec {
             name: random.random_bool(0.5).then(|| InstanceName::optional(&name).unwrap().unwrap()),

@@ -1,8 +1,11 @@
 //! Where a file of a log is: nobody finds again what is written into a file that has been removed.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise};
 
 use crate::commit_log::engine::EngineError;
 
@@ -31,6 +34,15 @@ impl FilePlace {
                 );
                 Err(EngineError::failed("its file was removed or replaced"))
             }
+        }
+    }
+
+    /// A write or a sync of the file has failed: asks the system to read it from the disk again, since pages
+    /// that it holds may not have been written.
+    pub(super) fn drop_cached(&self) {
+        let drop_all = |file| Ok(fadvise(file, 0, None, Advice::DontNeed)?);
+        if let Err(error) = File::open(&self.path).and_then(drop_all) {
+            tracing::warn!(%error, "what the system holds of {} cannot be dropped", self.path.display());
         }
     }
 }

@@ -11,8 +11,9 @@
 //! | 8, 8 | the place of the batch; the session: the number of the opening that wrote it |
 //! | | the part; and zeros up to the next page |
 //!
-//! No write touches a page in which a committed record stands. The key of the checksum is secret: clients
-//! choose bytes that stand in batches, and these could pose as records.
+//! No write touches a page in which a committed record stands, but that an opening writes the last batch once
+//! more, with the same bytes. The key of the checksum is secret: clients choose bytes that stand in batches,
+//! and these could pose as records.
 //!
 //! One batch is written at a time, so only the last one can be torn, and nobody was told that it was
 //! committed: it is cut off. If a later batch is there, the log is damaged. A bit that has flipped in the
@@ -102,6 +103,10 @@ fn failed(error: &io::Error) -> EngineError {
     }
 }
 
+fn not_as_written(place: u64) -> EngineError {
+    EngineError::damaged(format!("batch {place} in its tail is not as it was written"))
+}
+
 impl Tail {
     /// A tail without batches in this file, whatever stands in it.
     ///
@@ -186,8 +191,31 @@ impl Tail {
             )));
         }
         // What a server before this one has written and not synced is served from now on.
+        if tail.last > last {
+            tail.write_last_again()?;
+        }
         tail.sync().map_err(|error| failed(&error))?;
         Ok(tail)
+    }
+
+    /// Writes the bytes of the last batch once more: after a sync that failed, the system may take pages for
+    /// written that are not on the disk, and would write them no more.
+    fn write_last_again(&self) -> Result<(), EngineError> {
+        let Some(Batch { start, .. }) = self.batches.back() else { return Ok(()) };
+        let Records { file, slot_bytes, .. } = &self.records;
+        let slots = self.used.iter().copied().skip_while(|slot| *slot != start.slot);
+        for slot in slots {
+            let from = if slot == start.slot { start.offset } else { 0 };
+            let to = if Some(&slot) == self.used.back() { self.written } else { *slot_bytes };
+            let content = self.records.slot(slot)?;
+            let record = &content[from..to];
+            if self.records.decode(record).is_none_or(|found| found.header.place != start.place) {
+                return Err(not_as_written(start.place));
+            }
+            let written = file.write(self.records.offset(slot) + from as u64, record);
+            written.map_err(|error| failed(&error))?;
+        }
+        Ok(())
     }
 
     /// Gives the slots at the end of the file that are free back to the system.
@@ -210,7 +238,7 @@ impl Tail {
         let is_first = self.batches.is_empty() && place > 0;
         if place != self.last + 1 && !is_first {
             let why = format!("batch {place} does not follow batch {}", self.last);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            return Err(io::Error::other(why));
         }
         let (mut rest, mut part, mut added) = (batch, 0, None);
         loop {
@@ -330,10 +358,7 @@ impl Extent {
             if place > self.last { Ok(()) } else { visit(Stored::Batch(place, found.content)) }
         })?;
         if place < self.last {
-            return Err(EngineError::damaged(format!(
-                "batch {} in its tail is not as it was written",
-                place + 1
-            )));
+            return Err(not_as_written(place + 1));
         }
         Ok(())
     }

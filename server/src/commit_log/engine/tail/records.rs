@@ -35,8 +35,8 @@ pub(super) struct Header {
 }
 
 /// A record that is as it was written.
-struct Record<'a> {
-    header: Header,
+pub(super) struct Record<'a> {
+    pub(super) header: Header,
     part: &'a [u8],
     /// With the rest of its last page.
     bytes: usize,
@@ -68,7 +68,8 @@ impl Records {
     pub(super) fn encode(&self, header: Header, part: &[u8]) -> Vec<u8> {
         let length = u32::try_from(part.len()).expect("a part is smaller than a slot");
         let number = header.part | if header.is_last { LAST_PART } else { 0 };
-        let mut record = Vec::with_capacity((HEADER + part.len()).next_multiple_of(PAGE));
+        let pages = (HEADER + part.len()).next_multiple_of(PAGE);
+        let mut record = Vec::with_capacity(pages);
         record.extend([0; CHECKSUM]);
         record.extend(length.to_le_bytes());
         record.extend(number.to_le_bytes());
@@ -77,7 +78,7 @@ impl Records {
         record.extend(part);
         let checksum = self.checksum(header, &record[CHECKSUM..]);
         record[..CHECKSUM].copy_from_slice(&checksum);
-        record.resize(record.capacity(), 0);
+        record.resize(pages, 0);
         record
     }
 
@@ -96,7 +97,7 @@ impl Records {
     }
 
     /// The record that these bytes begin with, if it is as it was written.
-    fn decode<'a>(&self, bytes: &'a [u8]) -> Option<Record<'a>> {
+    pub(super) fn decode<'a>(&self, bytes: &'a [u8]) -> Option<Record<'a>> {
         let (checksum, record) = bytes.split_first_chunk()?;
         let (length, fields) = record.split_first_chunk()?;
         let (number, fields) = fields.split_first_chunk()?;
@@ -114,7 +115,7 @@ impl Records {
         is_intact.then(|| Record { header, part, bytes: (HEADER + length).next_multiple_of(PAGE) })
     }
 
-    fn slot(&self, slot: u64) -> Result<Vec<u8>, EngineError> {
+    pub(super) fn slot(&self, slot: u64) -> Result<Vec<u8>, EngineError> {
         let mut content = vec![0; self.slot_bytes];
         self.file.read(self.offset(slot), &mut content).map_err(|error| super::failed(&error))?;
         Ok(content)

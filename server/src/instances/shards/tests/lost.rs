@@ -110,7 +110,7 @@ async fn a_checkpoint_is_not_made_of_an_instance_of_another_log() {
     let usage = shard.engine.usage();
     assert_eq!((usage.checkpoints, usage.batches), (0, batches), "nothing is written, and nothing trimmed");
     server.instances.remove(&found);
-    server.instances.registry_mut().insert(&instance, server.instances.capacity(&shard.context));
+    server.instances.registry_mut().insert(&instance, server.instances.capacity(&shard.context), true);
     let _waiting = instance.call(access(FIRST.next(), None, 1, append("y")));
     server.instances.write_checkpoints(&shard.context, &shard.log).await;
     shard.log.committed().await;
