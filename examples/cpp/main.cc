@@ -23,7 +23,7 @@ constexpr char kUsage[] =
     "SECONDS]\n"
     "       stickycas-cpp create SERVERS --name NAME --processes N --warp-size P --read-size R --roster "
     "A,B,C\n"
-    "                            [--patience SECONDS]\n"
+    "                            [--append-rounds Q] [--patience SECONDS]\n"
     "       stickycas-cpp watch SERVERS --instance NAME_OR_ID\n"
     "SERVERS: --server HOST:PORT[,HOST:PORT...] and --credentials DIR or --principal NAME";
 
@@ -110,6 +110,9 @@ void RunCreate(const Flags& flags) {
   parameters.set_processes(flags.Parse<std::uint32_t>("--processes"));
   parameters.set_warp_size(flags.Parse<std::uint32_t>("--warp-size"));
   parameters.set_read_size(flags.Parse<std::uint32_t>("--read-size"));
+  if (flags.Has("--append-rounds")) {
+    parameters.set_append_rounds(flags.Parse<std::uint32_t>("--append-rounds"));
+  }
   if (flags.Has("--patience")) {
     const auto patience = flags.Parse<double>("--patience");
     const double seconds = std::floor(patience);
@@ -171,7 +174,8 @@ void Run(const std::vector<std::string>& arguments) {
   if (command == "propose") {
     RunPropose(Flags(rest, {"--instance", "--value", "--unary", "--give-up-after"}));
   } else if (command == "create") {
-    RunCreate(Flags(rest, {"--name", "--processes", "--warp-size", "--read-size", "--roster", "--patience"}));
+    RunCreate(Flags(rest, {"--name", "--processes", "--warp-size", "--read-size", "--append-rounds", "--roster",
+                           "--patience"}));
   } else if (command == "watch") {
     RunWatch(Flags(rest, {"--instance"}));
   } else {

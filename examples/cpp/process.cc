@@ -12,6 +12,13 @@ namespace {
 
 using namespace stickycas::v1;
 
+FirstAppend Appended(std::uint64_t phase, const AppendResult& result) {
+  FirstAppend appended;
+  appended.set_phase(phase);
+  *appended.mutable_result() = result;
+  return appended;
+}
+
 class UnaryAccesses final : public Accesses {
  public:
   UnaryAccesses(Servers& servers, const GetResponse& found)
@@ -19,12 +26,14 @@ class UnaryAccesses final : public Accesses {
 
   Own Begin() override { return own_; }
 
-  AppendResult Append(std::uint64_t number, const std::string& value) override {
+  FirstAppend Append(std::uint64_t number, const std::string& value) override {
     AppendRequest request;
     request.set_instance_id(instance_id_);
     request.set_access_number(number);
     request.set_value(value);
-    return servers_.Call<StickyCasService>(&StickyCasService::Stub::Append, request).result();
+    const AppendResponse response =
+        servers_.Call<StickyCasService>(&StickyCasService::Stub::Append, request);
+    return Appended(response.phase(), response.result());
   }
 
   ReadResult Read(std::uint64_t number, std::uint32_t start) override {
@@ -134,11 +143,12 @@ class AttachAccesses final : public Accesses {
     return Again([this] { return own_; });
   }
 
-  AppendResult Append(std::uint64_t number, const std::string& value) override {
+  FirstAppend Append(std::uint64_t number, const std::string& value) override {
     ClientFrame frame;
     frame.mutable_access()->set_number(number);
     frame.mutable_access()->mutable_append()->set_value(value);
-    return Ask(frame).answer().append();
+    const ServerFrame answer = Ask(frame);
+    return Appended(answer.answer().phase(), answer.answer().append());
   }
 
   ReadResult Read(std::uint64_t number, std::uint32_t start) override {
@@ -213,24 +223,31 @@ std::unique_ptr<Accesses> OnAttach(Servers& servers, const std::string& instance
 std::string Propose(Accesses& accesses, const Parameters& parameters, const std::string& proposal) {
   const Own own = accesses.Begin();
   if (own.has_decided()) return own.decided();
+  FirstAppend appended = own.append();
   // What an earlier life of this process has left waiting.
   for (const auto& waiting : own.waiting()) {
     if (waiting.has_append()) {
-      accesses.Append(waiting.number(), waiting.append().value());
+      appended = accesses.Append(waiting.number(), waiting.append().value());
     } else {
       accesses.Read(waiting.number(), waiting.read().start());
     }
   }
 
-  // Whatever the answer is: who loses the phase reads the winner's value.
-  auto number = own.next_access_number();
-  if (number == 1) accesses.Append(number++, proposal);
-
-  // One entry for each warp, or all of a sealed list.
   const auto warps = (parameters.processes() + parameters.warp_size() - 1) / parameters.warp_size();
+  const auto rounds = std::max(parameters.append_rounds(), 1u);
+  // Until it wins, or its warp has had its append rounds (K2).
+  const auto is_to_append_again = [&] {
+    return appended.result().outcome() == APPEND_OUTCOME_FAILED && appended.phase() <= warps * (rounds - 1);
+  };
+  auto number = own.next_access_number();
+  while (number == 1 || is_to_append_again()) appended = accesses.Append(number++, proposal);
+
+  // The most entries that there can be (K1), or all of a sealed list.
+  const auto in_last = parameters.processes() - (warps - 1) * parameters.warp_size();
+  const auto most = (warps - 1) * rounds + std::min(rounds, in_last);
   std::vector<std::string> held;
   ReadResult last;
-  while (held.size() < warps && !(last.sealed() && held.size() == last.length())) {
+  while (held.size() < most && !(last.sealed() && held.size() == last.length())) {
     const ReadResult result = accesses.Read(number++, static_cast<std::uint32_t>(held.size()));
     if (result.length() < last.length() ||
         (last.sealed() && (!result.sealed() || result.length() > last.length()))) {

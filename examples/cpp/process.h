@@ -16,7 +16,7 @@ class Accesses {
   virtual ~Accesses() = default;
   // Where the process stands: at the beginning, unless an earlier life of it has been here.
   virtual stickycas::v1::Own Begin() = 0;
-  virtual stickycas::v1::AppendResult Append(std::uint64_t number, const std::string& value) = 0;
+  virtual stickycas::v1::FirstAppend Append(std::uint64_t number, const std::string& value) = 0;
   virtual stickycas::v1::ReadResult Read(std::uint64_t number, std::uint32_t start) = 0;
   virtual void Decide(const std::string& value) = 0;
 };

@@ -37,7 +37,7 @@ func (t *attach) begin(ctx context.Context) (own *pb.Own, err error) {
 	return own, err
 }
 
-func (t *attach) perform(ctx context.Context, a access) (*pb.ReadResult, error) {
+func (t *attach) perform(ctx context.Context, a access) (*pb.Answer, error) {
 	frame := &pb.Access{Number: a.number}
 	if a.value != nil {
 		frame.Op = &pb.Access_Append{Append: &pb.Append{Value: a.value}}
@@ -45,7 +45,7 @@ func (t *attach) perform(ctx context.Context, a access) (*pb.ReadResult, error) 
 		frame.Op = &pb.Access_Read{Read: &pb.Read{Start: a.start}}
 	}
 	answer, err := t.exchange(ctx, &pb.ClientFrame{Frame: &pb.ClientFrame_Access{Access: frame}})
-	return answer.GetAnswer().GetRead(), err
+	return answer.GetAnswer(), err
 }
 
 func (t *attach) decide(ctx context.Context, value []byte) error {

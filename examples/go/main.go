@@ -56,6 +56,7 @@ func run(args []string) int {
 		name := flags.String("name", "", "`name` of the instance")
 		processes := flags.Uint("processes", 0, "n, the `number` of processes")
 		warpSize := flags.Uint("warp-size", 0, "p, the `number` of processes in a warp")
+		appendRounds := flags.Uint("append-rounds", 1, "q, the first `phases` of a warp in which it may append")
 		readSize := flags.Uint("read-size", 0, "r, the largest `number` of entries that a read returns")
 		roster := flags.String("roster", "", "the `principals` of processes 1, 2, 3, ..., with commas")
 		patience := flags.Float64("patience", 1, "`seconds` for which phases wait for a process, in total")
@@ -69,6 +70,7 @@ func run(args []string) int {
 					Processes:      uint32(*processes),
 					WarpSize:       uint32(*warpSize),
 					ReadSize:       uint32(*readSize),
+					AppendRounds:   uint32(*appendRounds),
 					PatienceChoice: &pb.Parameters_Patience{Patience: wait},
 				},
 			})

@@ -16,8 +16,7 @@ type access struct {
 
 // accesses performs what a process does, one after the other, each until it is answered or refused for good.
 type accesses interface {
-	// perform returns the answer of a read, and nil for an append.
-	perform(ctx context.Context, a access) (*pb.ReadResult, error)
+	perform(ctx context.Context, a access) (*pb.Answer, error)
 	decide(ctx context.Context, value []byte) error
 }
 
@@ -48,23 +47,39 @@ func propose(ctx context.Context, c *cluster, instance string, value []byte, una
 	if own.Decided != nil {
 		return own.Decided, nil // reported by an earlier life
 	}
-	number := own.NextAccessNumber
-	if number == 1 {
-		// Whether it wins or not, the algorithm goes on.
-		if _, err := calls.perform(ctx, access{number: number, value: value}); err != nil {
-			return nil, err
-		}
-		number++
-	}
+	appended, phase := own.Append.GetResult(), own.Append.GetPhase()
 	// What an earlier life of this process has left. The same number and content again is the same access.
 	for _, waiting := range own.Waiting {
 		a := access{number: waiting.Number, value: waiting.GetAppend().GetValue(), start: waiting.GetRead().GetStart()}
-		if _, err := calls.perform(ctx, a); err != nil {
+		answer, err := calls.perform(ctx, a)
+		if err != nil {
 			return nil, err
+		}
+		if a.value != nil {
+			appended, phase = answer.GetAppend(), answer.Phase
 		}
 	}
 	warps := (parameters.Processes + parameters.WarpSize - 1) / parameters.WarpSize
-	entries, err := readAll(ctx, calls, number, int(warps))
+	rounds := parameters.AppendRounds
+	if rounds == 0 {
+		rounds = 1
+	}
+	// Until it wins, or its warp has had its append rounds (K2).
+	number := own.NextAccessNumber
+	for number == 1 || appended.GetOutcome() == pb.AppendOutcome_APPEND_OUTCOME_FAILED && phase <= uint64(warps*(rounds-1)) {
+		answer, err := calls.perform(ctx, access{number: number, value: value})
+		if err != nil {
+			return nil, err
+		}
+		appended, phase = answer.GetAppend(), answer.Phase
+		number++
+	}
+	// No more entries than that can stand (K1).
+	inLast := parameters.Processes - (warps-1)*parameters.WarpSize
+	if inLast > rounds {
+		inLast = rounds
+	}
+	entries, err := readAll(ctx, calls, number, int((warps-1)*rounds+inLast))
 	if err != nil {
 		return nil, err
 	}
@@ -72,17 +87,18 @@ func propose(ctx context.Context, c *cluster, instance string, value []byte, una
 	return decision, calls.decide(ctx, decision)
 }
 
-// readAll reads until it holds an entry of each warp, or all of a sealed list.
-func readAll(ctx context.Context, calls accesses, number uint64, warps int) ([][]byte, error) {
+// readAll reads until it holds the most entries that there can be, or all of a sealed list.
+func readAll(ctx context.Context, calls accesses, number uint64, most int) ([][]byte, error) {
 	var entries [][]byte
 	var length uint32
 	sealed := false
-	for len(entries) < warps && !(sealed && len(entries) == int(length)) {
+	for len(entries) < most && !(sealed && len(entries) == int(length)) {
 		start := uint32(len(entries))
-		read, err := calls.perform(ctx, access{number: number, start: start})
+		answer, err := calls.perform(ctx, access{number: number, start: start})
 		if err != nil {
 			return nil, err
 		}
+		read := answer.GetRead()
 		number++
 		if read.Length < length || (sealed && (!read.Sealed || read.Length > length)) ||
 			read.Start != start || start+uint32(len(read.Values)) > read.Length {

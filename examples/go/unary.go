@@ -15,15 +15,16 @@ type unaryCalls struct {
 	instanceID string
 }
 
-func (u *unaryCalls) perform(ctx context.Context, a access) (result *pb.ReadResult, err error) {
+func (u *unaryCalls) perform(ctx context.Context, a access) (answer *pb.Answer, err error) {
 	call := func(ctx context.Context, conn *grpc.ClientConn) error {
 		client := pb.NewStickyCasServiceClient(conn)
 		if a.value != nil {
-			_, err := client.Append(ctx, &pb.AppendRequest{InstanceId: u.instanceID, AccessNumber: a.number, Value: a.value})
+			response, err := client.Append(ctx, &pb.AppendRequest{InstanceId: u.instanceID, AccessNumber: a.number, Value: a.value})
+			answer = &pb.Answer{Phase: response.GetPhase(), Result: &pb.Answer_Append{Append: response.GetResult()}}
 			return err
 		}
 		response, err := client.Read(ctx, &pb.ReadRequest{InstanceId: u.instanceID, AccessNumber: a.number, Start: a.start})
-		result = response.GetResult()
+		answer = &pb.Answer{Phase: response.GetPhase(), Result: &pb.Answer_Read{Read: response.GetResult()}}
 		return err
 	}
 	err = u.cluster.repeat(ctx, func() error {
@@ -34,7 +35,7 @@ func (u *unaryCalls) perform(ctx context.Context, a access) (result *pb.ReadResu
 		}
 		return err
 	})
-	return result, err
+	return answer, err
 }
 
 func (u *unaryCalls) decide(ctx context.Context, value []byte) error {

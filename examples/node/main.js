@@ -9,7 +9,7 @@ import { watch } from "./watch.js";
 
 const USAGE = `usage: stickycas-node COMMAND --server HOST:PORT[,HOST:PORT...] [--credentials DIR] [--principal NAME] [--give-up-after SECONDS]
   propose --instance NAME_OR_ID --value TEXT [--unary]
-  create --name NAME --processes N --warp-size P --read-size R --roster A,B,C [--patience SECONDS]
+  create --name NAME --processes N --warp-size P --read-size R --roster A,B,C [--append-rounds Q] [--patience SECONDS]
   watch --instance NAME_OR_ID`;
 
 /** What each command does, and which flags it needs. */
@@ -25,7 +25,10 @@ const COMMANDS = {
   },
   create: {
     required: ["name", "processes", "warp-size", "read-size", "roster"],
-    optional: { patience: { type: "string" } },
+    optional: {
+      "append-rounds": { type: "string" },
+      patience: { type: "string" },
+    },
     async run(cluster, flags) {
       const patience = flags.patience && {
         seconds: Math.trunc(flags.patience),
@@ -38,6 +41,7 @@ const COMMANDS = {
           processes: Number(flags.processes),
           warpSize: Number(flags["warp-size"]),
           readSize: Number(flags["read-size"]),
+          appendRounds: Number(flags["append-rounds"] ?? 1),
           patience,
         },
       });
@@ -54,6 +58,7 @@ const NUMBERS = [
   "processes",
   "warp-size",
   "read-size",
+  "append-rounds",
   "patience",
   "give-up-after",
 ];

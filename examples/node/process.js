@@ -7,7 +7,7 @@ import { CALL_TIMEOUT, Refusal } from "./cluster.js";
  * Performs what a process does, one after the other, each until it is answered or refused for good.
  * @typedef {object} Accesses
  * @property {(number: number | string, access: {append: object} | {read: object}) => Promise<object | undefined>} perform
- *   Resolves to the answer of a read.
+ *   Resolves to the phase and to the answer of the append or read.
  * @property {(value: Buffer) => Promise<void>} decide
  */
 
@@ -34,16 +34,31 @@ export async function propose(cluster, name, value, unary) {
     const own = attach ? await attach.begin() : found;
     if (own.decided) return own.decided; // reported by an earlier life
     let number = Number(own.nextAccessNumber);
-    if (number === 1) {
-      // Whether it wins or not, the algorithm goes on.
-      await accesses.perform(number++, { append: { value } });
-    }
+    let { phase, result: appended } = own.append ?? {};
     // What an earlier life of this process has left. The same number and content again is the same access.
     for (const { number, append, read } of own.waiting) {
-      await accesses.perform(number, append ? { append } : { read });
+      const answer = await accesses.perform(
+        number,
+        append ? { append } : { read },
+      );
+      if (append) ({ phase, append: appended } = answer);
     }
-    const warps = Math.ceil(parameters.processes / parameters.warpSize);
-    const decision = mode(await readAll(accesses, number, warps));
+    const { processes, warpSize } = parameters;
+    const warps = Math.ceil(processes / warpSize);
+    const rounds = parameters.appendRounds || 1;
+    // Until it wins, or its warp has had its append rounds (K2).
+    while (
+      number === 1 ||
+      (appended?.outcome === "APPEND_OUTCOME_FAILED" &&
+        Number(phase) <= warps * (rounds - 1))
+    ) {
+      const answer = await accesses.perform(number++, { append: { value } });
+      ({ phase, append: appended } = answer);
+    }
+    // No more entries than that can stand (K1).
+    const inLast = processes - (warps - 1) * warpSize;
+    const most = (warps - 1) * rounds + Math.min(rounds, inLast);
+    const decision = mode(await readAll(accesses, number, most));
     await accesses.decide(decision);
     return decision;
   } finally {
@@ -52,19 +67,19 @@ export async function propose(cluster, name, value, unary) {
 }
 
 /**
- * Reads until it holds an entry of each warp, or all of a sealed list.
+ * Reads until it holds the most entries that there can be, or all of a sealed list.
  * @param {Accesses} accesses
  * @param {number} number The number of the first read.
- * @param {number} warps
+ * @param {number} most
  */
-async function readAll(accesses, number, warps) {
+async function readAll(accesses, number, most) {
   /** @type {Buffer[]} */
   const entries = [];
   let length = 0;
   let sealed = false;
-  while (entries.length < warps && !(sealed && entries.length === length)) {
+  while (entries.length < most && !(sealed && entries.length === length)) {
     const start = entries.length;
-    const read = await accesses.perform(number++, { read: { start } });
+    const { read } = await accesses.perform(number++, { read: { start } });
     if (
       read.length < length ||
       (sealed && (!read.sealed || read.length > length)) ||
@@ -109,13 +124,13 @@ function unaryCalls(cluster, instanceId) {
     async perform(accessNumber, { append, read }) {
       const method = append ? "Append" : "Read";
       const request = { instanceId, accessNumber, ...(append ?? read) };
-      const { result } = await cluster.call(
+      const { phase, result } = await cluster.call(
         "StickyCasService",
         method,
         request,
         true,
       );
-      return result;
+      return append ? { phase, append: result } : { phase, read: result };
     },
     async decide(value) {
       await cluster.call("StickyCasService", "Decide", { instanceId, value });
@@ -146,7 +161,7 @@ class Attach {
 
   async perform(number, access) {
     const { answer } = await this.#exchange({ access: { number, ...access } });
-    return answer.read;
+    return answer;
   }
 
   async decide(value) {

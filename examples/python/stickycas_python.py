@@ -36,6 +36,7 @@ def arguments() -> argparse.Namespace:
             command.add_argument("--processes", type=int, required=True, metavar="N")
             command.add_argument("--warp-size", type=int, required=True, metavar="P")
             command.add_argument("--read-size", type=int, required=True, metavar="R")
+            command.add_argument("--append-rounds", type=int, default=1, metavar="Q")
             command.add_argument("--roster", required=True, metavar="A,B,C")
             command.add_argument("--patience", type=float, metavar="SECONDS")
         else:
@@ -96,6 +97,7 @@ async def create(client: stickycas.Client, given: argparse.Namespace) -> None:
         roster=given.roster.split(","),
         warp_size=given.warp_size,
         read_size=given.read_size,
+        append_rounds=given.append_rounds,
         patience=given.patience,
     )
     print(created.instance_id)

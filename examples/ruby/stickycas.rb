@@ -36,6 +36,7 @@ def parse(arguments)
     on.on('--processes N', Integer)
     on.on('--warp-size P', Integer)
     on.on('--read-size R', Integer)
+    on.on('--append-rounds Q', Integer)
     on.on('--roster A,B,C', Array, 'the principals of processes 1, 2, 3, ...')
     on.on('--patience SECONDS', Float)
   end
@@ -76,7 +77,8 @@ def create(servers, flags)
     patience = Google::Protobuf::Duration.new(seconds:, nanos: ((patience - seconds) * 1e9).to_i)
   end
   parameters = StickyCas::V1::Parameters.new(
-    processes: flags[:processes], warp_size: flags[:'warp-size'], read_size: flags[:'read-size'], patience:
+    processes: flags[:processes], warp_size: flags[:'warp-size'], read_size: flags[:'read-size'],
+    append_rounds: flags[:'append-rounds'], patience:
   )
   request = StickyCas::V1::CreateRequest.new(name: flags[:name], parameters:, roster: flags[:roster])
   puts servers.call(INSTANCES, :create, request).instance.instance_id

@@ -151,5 +151,8 @@ fn spec(from: &mut Unstructured<'_>) -> Result<ParamsSpec> {
     spec.pace = Duration::from_millis(from.int_in_range(0..=20)?);
     spec.pipeline = from.int_in_range(1..=5)?;
     spec.max_value_bytes = from.int_in_range(2..=64)?;
+    if spec.append_window == AppendWindow::FirstAccess {
+        spec.append_rounds = from.int_in_range(1..=spec.warp_size)?;
+    }
     Ok(spec)
 }

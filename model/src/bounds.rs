@@ -79,14 +79,14 @@ pub enum Premise {
         processes: u32,
     },
     /// The bound of several append rounds for strong validity: f*(|Vc|+1) < T (K3).
-    #[error("f*(|Vc|+1) < T does not hold: {f}*({values}+1) = {} >= {phases}", strong_cost(*.f, *.values, 1))]
+    #[error("f*(|Vc|+1) < T does not hold: {f}*({values}+1) = {} >= {entries}", strong_cost(*.f, *.values, 1))]
     StrongBoundOfRounds {
         /// f: Byzantine and late correct processes.
         f: u64,
         /// |Vc|: different values proposed by correct processes.
         values: u64,
-        /// T, the most appends that can win.
-        phases: u32,
+        /// T, the most entries that a decision counts.
+        entries: u32,
     },
     /// The corollary's bound for common-value validity: 2*f*p < n.
     #[error("2*f*p < n does not hold: 2*{f}*{warp_size} = {} >= {processes}", strong_cost(*.f, 1, *.warp_size))]
@@ -99,12 +99,12 @@ pub enum Premise {
         processes: u32,
     },
     /// The bound of several append rounds for common-value validity: 2*f < T (K3).
-    #[error("2*f < T does not hold: 2*{f} = {} >= {phases}", strong_cost(*.f, 1, 1))]
+    #[error("2*f < T does not hold: 2*{f} = {} >= {entries}", strong_cost(*.f, 1, 1))]
     CommonBoundOfRounds {
         /// f: Byzantine and late correct processes.
         f: u64,
-        /// T, the most appends that can win.
-        phases: u32,
+        /// T, the most entries that a decision counts.
+        entries: u32,
     },
     /// The append window is `first_access` (A2, section 9).
     #[error("append window open")]
@@ -132,7 +132,7 @@ pub fn strong_validity(params: &Params, f: u64, values: u64) -> Result<(), Premi
     let (warp_size, processes) = (params.warp_size(), params.processes());
     Err(match params.append_rounds() {
         1 => Premise::StrongBound { f, values, warp_size, processes },
-        _ => Premise::StrongBoundOfRounds { f, values, phases: params.append_phases() },
+        _ => Premise::StrongBoundOfRounds { f, values, entries: params.counted_entries() },
     })
 }
 
@@ -147,20 +147,20 @@ pub fn common_validity(params: &Params, f: u64) -> Result<(), Premise> {
     let (warp_size, processes) = (params.warp_size(), params.processes());
     Err(match params.append_rounds() {
         1 => Premise::CommonBound { f, warp_size, processes },
-        _ => Premise::CommonBoundOfRounds { f, phases: params.append_phases() },
+        _ => Premise::CommonBoundOfRounds { f, entries: params.counted_entries() },
     })
 }
 
 /// f*(|Vc|+1) < T.
 fn is_inside(params: &Params, f: u64, values: u64) -> bool {
-    strong_cost(f, values, 1) < u64::from(params.append_phases())
+    strong_cost(f, values, 1) < u64::from(params.counted_entries())
 }
 
 /// The most processes that may be Byzantine or late with strong validity still promised for |Vc| = `values`.
 /// With `values` = 1 it is the same for common-value validity.
 #[must_use]
 pub fn largest_f(params: &Params, values: u64) -> u64 {
-    u64::from(params.append_phases() - 1) / strong_cost(1, values, 1)
+    u64::from(params.counted_entries() - 1) / strong_cost(1, values, 1)
 }
 
 /// The phase by which a correct process decides that missed `missed` of its own phases: W*(q+c+m), where c =
@@ -250,6 +250,6 @@ mod tests {
         assert_eq!(phase_bound(&params(16, 2, 3), 0).get(), 8 * (1 + 3));
         assert_eq!(phase_bound(&params(16, 2, 3), 2).get(), 8 * (1 + 3 + 2));
         let all_rounds = with_rounds(7, 3, 3);
-        assert_eq!((all_rounds.append_phases(), phase_bound(&all_rounds, 1).get()), (7, 3 * (3 + 3 + 1)));
+        assert_eq!((all_rounds.counted_entries(), phase_bound(&all_rounds, 1).get()), (7, 3 * (3 + 3 + 1)));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A number takes one byte for each seven bits (LEB128). A value that was written before is written as its
 //! place among the first ones: processes that agree write the same few values again and again. A decoder must
-//! read the items in the order in which they were written; the bytes do not describe themselves.
+//! read the items in the order in which they were written; the bytes do not describe themselves. They stand
+//! in checkpoints of logs too, so the encoding is that of a file.
 
 use crate::access::Op;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, SessionId, Time, Value, WarpId};

@@ -304,10 +304,10 @@ impl Params {
         self.0.append_rounds
     }
 
-    /// T, the most appends that can win in the first q phases of all warps: of each warp as many as it has
-    /// phases or members, whichever are fewer (SPEC section 12). W for q = 1.
+    /// T, the most entries that a decision counts: of each warp as many as it has append rounds or members,
+    /// whichever are fewer (SPEC section 12). W for q = 1.
     #[must_use]
-    pub fn append_phases(&self) -> u32 {
+    pub fn counted_entries(&self) -> u32 {
         let whole = self.warps() - 1;
         let in_last = self.0.processes - whole * self.0.warp_size;
         whole * self.0.append_rounds + in_last.min(self.0.append_rounds)
@@ -316,14 +316,14 @@ impl Params {
     /// c = ceil(T/r), the reads that a correct process needs for a full list.
     #[must_use]
     pub fn reads(&self) -> u32 {
-        self.append_phases().div_ceil(self.0.read_size)
+        self.counted_entries().div_ceil(self.0.read_size)
     }
 
     /// The most entries that can ever stand in the list: T under `first_access`, n under `open` (A1, A2, K1).
     #[must_use]
     pub fn list_limit(&self) -> u32 {
         match self.0.append_window {
-            AppendWindow::FirstAccess => self.append_phases(),
+            AppendWindow::FirstAccess => self.counted_entries(),
             AppendWindow::Open => self.0.processes,
         }
     }

@@ -13,8 +13,9 @@
 //!
 //! A restarted client is a new player, which knows only its welcome. The accesses of its earlier life are its
 //! own: it sends those that wait again, and nothing else before it has their answers. Earlier answers are
-//! lost to it, except that its append is done; it reads the list from the start. If the earlier life decided,
-//! nothing is left to do.
+//! lost to it, except what became of its last append; it reads the list from the start. If the earlier life
+//! decided, nothing is left to do. With append rounds left it appends again (K2), and is accused if its
+//! proposal is another one than that of its earlier life (B2): a process has one proposal.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -226,8 +227,9 @@ impl Player {
     fn act(&mut self) {
         match self.behaviour.act(&self.view) {
             Act::Access { op, when } => {
-                if self.sends_ahead && self.next == AccessNumber::FIRST {
-                    self.push_ahead(&op, when);
+                let is_first = self.next == AccessNumber::FIRST;
+                if self.sends_ahead && is_first && matches!(op, RawOp::Append(_)) {
+                    self.push_appends_ahead(&op, when);
                 } else {
                     self.push(op, when);
                 }
@@ -239,7 +241,7 @@ impl Player {
     }
 
     /// The first append, and what follows it without its answer.
-    fn push_ahead(&mut self, append: &RawOp, when: SendTime) {
+    fn push_appends_ahead(&mut self, append: &RawOp, when: SendTime) {
         let params = &self.view.params;
         let (room, appends) = (params.spec().pipeline as usize, params.append_rounds() as usize);
         let ahead = iter::repeat_n(append, appends).cloned().chain([RawOp::Read(Position::new(0))]);

@@ -103,7 +103,7 @@ impl EntriesGiven {
     pub fn next_start(&self, params: &Params) -> Option<Position> {
         let start = match params.spec().append_window {
             AppendWindow::FirstAccess => {
-                let most = params.append_phases();
+                let most = params.counted_entries();
                 let enough = self.sealed.map_or(most, |length| length.min(most));
                 (self.end < enough).then_some(self.end)
             }
@@ -136,7 +136,7 @@ impl EntriesGiven {
     /// The positions of the entries that a decision counts: those that it was given of the first T (W for q =
     /// 1), in order.
     pub fn counted(&self, params: &Params) -> impl Iterator<Item = usize> + Clone {
-        let last = params.append_phases();
+        let last = params.counted_entries();
         let mut next = 0;
         let all = std::iter::once(0..self.end).chain(self.later.iter().cloned());
         let positions = all.flat_map(move |range| {
@@ -150,7 +150,7 @@ impl EntriesGiven {
     /// How many of the first entries it counts, where it counts no others.
     #[must_use]
     pub fn first_only(&self, params: &Params) -> Option<usize> {
-        self.later.is_empty().then(|| self.end.min(params.append_phases()) as usize)
+        self.later.is_empty().then(|| self.end.min(params.counted_entries()) as usize)
     }
 }
 

@@ -172,7 +172,7 @@ impl View {
 
     /// The entries that a decision counts: those that it holds of the first T, which is W for q = 1 (D1).
     pub fn counted(&self) -> Entries {
-        let last = self.params.append_phases();
+        let last = self.params.counted_entries();
         let mut counted = self.first.first(last as usize);
         for (_, value) in self.later.iter().take_while(|(position, _)| position.get() < last) {
             counted.push(value.clone());
@@ -319,7 +319,7 @@ pub fn next_read(view: &View) -> Option<Position> {
         AppendWindow::FirstAccess => {
             let end = view.end();
             let complete =
-                end.get() >= view.params.append_phases() || (view.sealed && end.get() >= view.length);
+                end.get() >= view.params.counted_entries() || (view.sealed && end.get() >= view.length);
             (!complete).then_some(end)
         }
         // As printed: c reads, one after the other, whatever they return.

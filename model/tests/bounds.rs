@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use stickycas_model::bounds::strong_validity;
+use stickycas_model::bounds::{common_validity, strong_validity};
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::types::WarpId;
 
@@ -135,6 +135,7 @@ fn the_strong_bound_is_exact_in_all_small_cases() {
                 let promised = strong_validity(&params, f as u64, values as u64).is_ok();
                 let broken = won.contains(&u8::try_from(f).unwrap());
                 assert_eq!(broken, !promised, "{:?}, f = {f}, |Vc| = {values}", params.spec());
+                assert!(values > 1 || common_validity(&params, f as u64).is_ok() == promised);
                 cases += 1;
             }
         }

@@ -299,6 +299,32 @@ fn with_append_rounds_late_is_who_wins_nothing_and_missed_a_phase() {
     assert_eq!(absent(2).verdict().late, [id(3)]);
 }
 
+/// One missed phase of q is enough where nothing is won; and who missed none is not late.
+#[test]
+fn with_append_rounds_late_is_also_who_missed_only_one_phase_of_them() {
+    let mut story = Story::new("a b c a b c", 3, 6, |spec| spec.append_rounds = 2);
+    story.all_join();
+    // Process 3 fails twice. Process 4 has nothing ready in its first phase, and fails in its second.
+    for appends in [[Some(1), Some(2), Some(3)], [None, Some(5), Some(6)], [Some(2), Some(3), None]] {
+        for process in appends.into_iter().flatten() {
+            let values = ["a", "b", "c", "a", "b", "c"];
+            story.append(process, values[process as usize - 1]);
+        }
+        match appends {
+            [None, ..] => story.record(Event::PatienceSpent { process: id(4) }),
+            [_, _, None] => story.read(1, 0),
+            _ => {}
+        }
+        story.step();
+    }
+    story.append(6, "c");
+    story.append(4, "a");
+    story.read(5, 0);
+    story.step();
+    let verdict = story.verdict();
+    assert_eq!((verdict.list, verdict.late), (values("a b b c"), vec![id(4)]));
+}
+
 #[test]
 fn under_open_a_process_may_win_and_be_late() {
     let mut story = Story::new("a b", 1, 2, |spec| spec.append_window = AppendWindow::Open);

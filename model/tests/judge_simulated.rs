@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use stickycas_model::byzantine::Strategy as Byzantine;
 use stickycas_model::counts::RunCounts;
 use stickycas_model::detection::{Detection, detect};
@@ -15,7 +17,7 @@ use stickycas_model::history::Event;
 use stickycas_model::judge::{self, Case, Outcome, Property, Verdict, VerdictSummary};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::sim;
-use stickycas_model::types::{Phase, Seed, Value};
+use stickycas_model::types::{Phase, ProcessId, Seed, Value};
 
 fn case_of<'a>(
     plan: &'a sim::SimPlan,
@@ -71,19 +73,27 @@ fn assignment() -> impl Strategy<Value = Assignment> {
 }
 
 fn plans() -> impl Strategy<Value = sim::SimPlan> {
-    let truth = prop::collection::vec(assignment(), 1..12);
-    let sizes = truth.prop_flat_map(|assignments| {
+    (1_u32..=4).prop_flat_map(plans_of)
+}
+
+/// Plans with q append rounds.
+fn plans_of(q: u32) -> impl Strategy<Value = sim::SimPlan> {
+    let truth = prop::collection::vec(assignment(), q as usize..12);
+    let sizes = truth.prop_flat_map(move |assignments| {
         let n = u32::try_from(assignments.len()).unwrap();
-        (Just(assignments), 1..=n, 1..=n)
+        let byzantine = (1..).zip(&assignments).filter(|(_, it)| it.role != Role::Correct);
+        let byzantine = byzantine.filter_map(|(number, _)| ProcessId::new(number)).collect();
+        let arbiters = [Arbiter::FirstCome, Arbiter::Uniform, Arbiter::Priority(byzantine)];
+        (Just(assignments), q..=n, 1..=n, prop::sample::select(arbiters.to_vec()))
     });
     let order = prop_oneof![Just(Order::Ascending), Just(Order::Descending), Just(Order::Shuffled)];
-    let arbiter = prop_oneof![Just(Arbiter::FirstCome), Just(Arbiter::Uniform)];
-    let window = prop_oneof![3 => Just(AppendWindow::FirstAccess), 1 => Just(AppendWindow::Open)];
-    (sizes, order, arbiter, window, any::<u64>()).prop_map(
-        |((assignments, p, r), order, arbiter, window, seed)| {
-            let mut spec = ParamsSpec::new(u32::try_from(assignments.len()).unwrap(), p, r);
-            (spec.order, spec.arbiter, spec.append_window, spec.seed) =
-                (order, arbiter, window, Seed::new(seed));
+    let open = if q == 1 { 1 } else { 0 };
+    let window = prop_oneof![3 => Just(AppendWindow::FirstAccess), open => Just(AppendWindow::Open)];
+    (sizes, order, window, any::<u64>()).prop_map(
+        move |((assignments, p, r, arbiter), order, append_window, seed)| {
+            let spec = ParamsSpec::new(u32::try_from(assignments.len()).unwrap(), p, r);
+            let drawn = Seed::new(seed);
+            let spec = ParamsSpec { order, arbiter, append_window, append_rounds: q, seed: drawn, ..spec };
             sim::SimPlan {
                 params: Arc::new(Params::try_new(spec).unwrap()),
                 truth: GroundTruth::new(assignments),
@@ -91,6 +101,32 @@ fn plans() -> impl Strategy<Value = sim::SimPlan> {
             }
         },
     )
+}
+
+/// K3: 1,000 runs for each q, and 100,000 with STICKYCAS_LONG.
+#[test]
+fn what_is_promised_holds_in_runs_of_one_to_four_append_rounds() {
+    let runs = if std::env::var_os("STICKYCAS_LONG").is_some() { 100_000 } else { 1_000 };
+    for q in 1..=4 {
+        let (plans, mut runner) = (plans_of(q), TestRunner::deterministic());
+        let mut plan = || plans.new_tree(&mut runner).unwrap().current();
+        let mut simulator = sim::Simulator::new(&plan());
+        let (mut promised, mut broken) = (0, 0);
+        for _ in 0..runs {
+            let plan = plan();
+            let summary = simulator.summary(&plan);
+            assert_ne!(summary.verdict, Outcome::Violation, "{plan:?}: {summary:?}");
+            let strong = summary.finding(Property::StrongValidity);
+            let holds = strong.observed == judge::Observed::Held;
+            assert!(holds || !strong.promised, "{plan:?}");
+            promised += u32::from(strong.promised);
+            broken += u32::from(!holds);
+        }
+        println!(
+            "q = {q}: {runs} runs, strong validity promised in {promised} and broken in {broken} others"
+        );
+        assert!(promised > runs / 10 && broken > runs / 100, "{promised} and {broken} of {runs}");
+    }
 }
 
 proptest! {

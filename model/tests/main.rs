@@ -6,6 +6,7 @@
 mod json_schema;
 mod story;
 
+mod blocks;
 mod bounds;
 mod invariants_of_machine;
 mod judge_algorithm;

@@ -70,7 +70,7 @@ fn indistinguishable(params: &Arc<Params>, s0: &[&str], others: &[(Vec<&str>, Ve
         }
         assert_eq!(verdict.decision, Some(decision.clone()));
         assert_eq!(verdict.distinct_correct_proposals, others.len() as u64 - 1, "|Vc|");
-        assert!(!verdict.strong_validity_promised);
+        assert_eq!(verdict.strong_validity_promised, byzantine.is_empty());
         if verdict.strong_validity == Observed::Violated {
             assert_eq!(verdict.verdict, Outcome::Outside, "{:?}", verdict.reasons);
             broken += 1;
@@ -109,6 +109,21 @@ fn with_one_append_phase_nobody_sees_what_a_loser_proposes() {
     indistinguishable(&params, &s0, &others);
 }
 
+/// K4 (ii) where |Vc| + 1 groups are more than there are warps: n = 6, p = 3, f = 1, |Vc| = 2. The third
+/// group has no warp; a loser of the first proposes its value.
+#[test]
+fn a_group_without_a_warp_is_of_losers() {
+    let winners = [1, 4].map(|winner| ProcessId::new(winner).unwrap());
+    let params = params(6, 3, 1, Arbiter::Priority(winners.to_vec()));
+    let s0 = ["a", "c", "a", "b", "b", "b"];
+    let others = [
+        (vec!["a", "c", "b", "b", "b", "b"], vec![winners[0]]),
+        (vec!["a", "c", "a", "b", "a", "a"], vec![winners[1]]),
+        (vec!["a", "a", "a", "b", "b", "b"], Vec::new()),
+    ];
+    indistinguishable(&params, &s0, &others);
+}
+
 /// What a process of K4 (iii) does in its first phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
@@ -139,29 +154,72 @@ fn entries(params: &Arc<Params>, first: &[First]) -> u32 {
 }
 
 /// K4 (iii): who proposes 1 appends, who proposes 0 only reads, and all decide 1 if more than f entries
-/// stand. Algorithm 1 allows no Byzantine process here.
+/// stand. Algorithm 1 allows fewer Byzantine processes than f here.
 #[test]
 fn silence_as_a_message_gets_round_the_second_argument() {
-    const F: u32 = 1;
-    let params = params(4, 2, 1, Arbiter::FirstCome);
-    assert!(strong_validity(&params, F.into(), 1).is_err());
-    let mut decided = BTreeSet::new();
-    for (byzantine, proposals) in (0..4).flat_map(|byzantine| (0..8_u32).map(move |set| (byzantine, set))) {
-        let mut proposal = (0..3).map(|bit| proposals >> bit & 1);
-        let proposals: Vec<Option<u32>> =
-            (0..4).map(|process| if process == byzantine { None } else { proposal.next() }).collect();
-        for act in [First::Appends, First::Reads, First::Nothing] {
-            let first = proposals.iter().map(|proposal| match proposal {
-                None => act,
-                Some(0) => First::Reads,
-                Some(_) => First::Appends,
-            });
-            let decision = u32::from(entries(&params, &first.collect::<Vec<_>>()) > F);
-            assert!(proposals.contains(&Some(decision)), "{proposals:?} and {act:?} decide {decision}");
-            decided.insert(decision);
+    for (n, p, f) in [(4, 2, 1), (6, 3, 1), (8, 4, 1), (9, 3, 2)] {
+        let params = params(n, p, 1, Arbiter::FirstCome);
+        assert!(strong_validity(&params, f.into(), 1).is_err());
+        let mut decided = BTreeSet::new();
+        for byzantine in (0..1_u32 << n).filter(|set| set.count_ones() == f) {
+            // Of the correct processes, those in the set propose 1.
+            for proposals in (0..1_u32 << n).filter(|set| set & byzantine == 0) {
+                // Of the Byzantine ones, those in the set append.
+                for appends in (0..1_u32 << n).filter(|set| set & !byzantine == 0) {
+                    for others in [First::Reads, First::Nothing] {
+                        let first = (0..n).map(|process| match () {
+                            () if (proposals | appends) >> process & 1 == 1 => First::Appends,
+                            () if byzantine >> process & 1 == 1 => others,
+                            () => First::Reads,
+                        });
+                        let decision = entries(&params, &first.collect::<Vec<_>>()) > f;
+                        let proposed = if decision { proposals } else { !proposals & !byzantine };
+                        let one = proposed & ((1 << n) - 1) != 0;
+                        assert!(one, "n = {n}: {byzantine:b} {proposals:b} {appends:b} decide {decision}");
+                        decided.insert(decision);
+                    }
+                }
+            }
+        }
+        assert_eq!(decided, BTreeSet::from([false, true]));
+    }
+}
+
+/// The adversary's cast: its processes win f appends, or all, and propose 0; the other winners, and then the
+/// losers, propose a, b, ... in turn. Returns the order in which appends win, too.
+fn adversary(n: u32, p: u32, q: u32, f: usize, values: usize) -> (Vec<&'static str>, Vec<ProcessId>) {
+    let mut order: Vec<ProcessId> = ProcessId::all(n).collect();
+    let place = |process: ProcessId| (process.get() - 1) % p;
+    // In each warp one after the other, so that those who lose come last.
+    order.sort_by_key(|process| (place(*process).min(q), *process));
+    let mut proposals = vec!["0"; n as usize];
+    for (process, value) in order[f..].iter().zip(["a", "b", "c"][..values].iter().cycle()) {
+        proposals[process.index()] = value;
+    }
+    (proposals, order)
+}
+
+/// K3, in runs of all sizes: strong validity breaks exactly where it is not promised.
+#[test]
+fn the_bound_of_append_rounds_is_exact_in_runs() {
+    let mut broken = BTreeMap::new();
+    for (n, p) in (1..=7).flat_map(|n| (1..=n).map(move |p| (n, p))) {
+        for (q, values) in (1..=p).flat_map(|q| (1..=3.min(n as usize)).map(move |values| (q, values))) {
+            for f in 1..=n as usize - values {
+                let (proposals, order) = adversary(n, p, q, f, values);
+                let params = params(n, p, q, Arbiter::Priority(order.clone()));
+                let (_, verdict) = outcome(&params, &proposals, &order[..f]);
+                let at = format!("n = {n}, p = {p}, q = {q}, f = {f}, |Vc| = {values}");
+                assert_eq!(verdict.distinct_correct_proposals, values as u64, "{at}");
+                let holds = verdict.strong_validity == Observed::Held;
+                assert_eq!(holds, verdict.strong_validity_promised, "{at}");
+                let expected = if holds { Outcome::Valid } else { Outcome::Outside };
+                assert_eq!(verdict.verdict, expected, "{at}: {:?}", verdict.reasons);
+                *broken.entry((q, !holds)).or_insert(0) += 1;
+            }
         }
     }
-    assert_eq!(decided, BTreeSet::from([0, 1]));
+    assert!((1..=3).all(|q| broken[&(q, true)] > 20 && broken[&(q, false)] > 10), "{broken:?}");
 }
 
 /// n = 8, p = 4, |Vc| = 1, f = 3: 2*3 >= 2 = T for q = 1, and 2*3 < 8 = T for q = 4.

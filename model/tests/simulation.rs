@@ -130,7 +130,7 @@ fn with_all_correct_the_last_decision_falls_in_the_bound_phase() {
                 let outcome = run_and_replay(&plan);
                 let decided = decisions(&plan, &outcome);
                 assert!(decided.iter().all(|value| *value == decided[0]), "{decided:?}");
-                assert_eq!(outcome.list.len() as u32, plan.params.append_phases());
+                assert_eq!(outcome.list.len() as u32, plan.params.counted_entries());
                 let last = outcome.reports.iter().filter_map(|report| report.phase).max().unwrap().get();
                 // Else the members of the last warp win earlier, and read on while others append.
                 let in_last_warp = n - (plan.params.warps() - 1) * p;

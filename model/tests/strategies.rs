@@ -168,12 +168,17 @@ fn within_the_append_rounds_only_another_value_is_an_offence() {
 
 #[test]
 fn where_all_are_correct_no_strategy_is_observed() {
-    for text in ALL {
-        let claimed = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
+    // In three append rounds processes 2 and 5 append three times: they win last. Process 2 proposes c.
+    let others = ["late-append(access=2, value=c)", "late-append(access=3, value=c)"];
+    for (text, p) in ALL.into_iter().chain(others).flat_map(|text| [(text, 1), (text, 3)]) {
+        let plan = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
+        let arbiter = Arbiter::Priority([1, 3, 4, 6].map(process).to_vec());
+        let spec = ParamsSpec { arbiter, ..in_rounds(plan.clone(), p).params.spec().clone() };
+        let claimed = sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), ..plan };
         let (outcome, verdict) = judged(&everyone_correct(&claimed), &claimed.truth);
-        assert!(detected(&claimed, &claimed.truth, &outcome).attackers.is_empty(), "{text}");
-        assert_eq!(verdict.verdict, Outcome::Unknown, "{text}: {:?}", verdict.reasons);
-        assert!(verdict.blame.is_empty(), "{text}");
+        assert!(detected(&claimed, &claimed.truth, &outcome).attackers.is_empty(), "{text}, p = {p}");
+        assert_eq!(verdict.verdict, Outcome::Unknown, "{text}, p = {p}: {:?}", verdict.reasons);
+        assert!(verdict.blame.is_empty(), "{text}, p = {p}");
     }
 }
 

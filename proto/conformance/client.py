@@ -123,7 +123,9 @@ class ScriptedServer:
             if waiting.number == access.number:
                 self.own.waiting.remove(waiting)
         answer = fill(sticky_cas_service_pb2.Answer(number=access.number), data)
-        if answer.WhichOneof("result") == "append" and not self.own.HasField("append"):
+        # Of the append that won, or else of the last: no script goes on with appends that are none of K2.
+        won = self.own.append.result.HasField("position")
+        if answer.WhichOneof("result") == "append" and not won:
             self.own.append.phase = answer.phase
             self.own.append.result.CopyFrom(answer.append)
         self.answers[access.SerializeToString()] = data

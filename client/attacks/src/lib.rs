@@ -82,7 +82,7 @@ pub async fn play(
     };
     let played = tokio::select! {
         biased;
-        // It holds the state of every attack, far more than that of a process.
+        // Its state is far larger than that of a process.
         played = Box::pin(attack_and_play) => Some(played),
         () = stop => None,
     };
@@ -92,37 +92,43 @@ pub async fn play(
 
 async fn carry_out(context: &AttackContext, attack: WireAttackKind) -> Played {
     match attack {
-        WireAttackKind::Impersonate => beside(context, identity::impersonate(context)).await,
-        WireAttackKind::OutOfTurn => first(context, sessions::out_of_turn(context)).await,
-        WireAttackKind::Double => first(context, sessions::double(context)).await,
+        WireAttackKind::Impersonate => beside(context, identity::impersonate).await,
+        WireAttackKind::OutOfTurn => first(context, sessions::out_of_turn).await,
+        WireAttackKind::Double => first(context, sessions::double).await,
         WireAttackKind::Replay => {
-            let kept = bounded(context, sessions::replay(context)).await;
+            let kept = bounded(context, sessions::replay).await;
             let played = context.play().await;
             if let Some(kept) = kept {
-                bounded(context, sessions::replay_after_leaving(context, kept)).await;
+                bounded(context, async |context| sessions::replay_after_leaving(context, kept).await).await;
             }
             played
         }
-        WireAttackKind::Flood => first(context, sessions::flood(context)).await,
-        WireAttackKind::Oversize => first(context, sessions::oversize(context)).await,
-        WireAttackKind::Garbage => beside(context, connections::garbage(context)).await,
-        WireAttackKind::SlowRead => first(context, sessions::slow_read(context)).await,
-        WireAttackKind::SlowOpen => beside(context, connections::slow_open(context)).await,
-        WireAttackKind::ResetFlood => beside(context, frames::reset_flood(context)).await,
-        WireAttackKind::HandshakeFlood => beside(context, connections::handshake_flood(context)).await,
-        WireAttackKind::FrameFlood => beside(context, frames::frame_flood(context)).await,
-        WireAttackKind::BadTokenFlood => beside(context, identity::bad_token_flood(context)).await,
+        WireAttackKind::Flood => first(context, sessions::flood).await,
+        WireAttackKind::Oversize => first(context, sessions::oversize).await,
+        WireAttackKind::Garbage => beside(context, connections::garbage).await,
+        WireAttackKind::SlowRead => first(context, sessions::slow_read).await,
+        WireAttackKind::SlowOpen => beside(context, connections::slow_open).await,
+        WireAttackKind::ResetFlood => beside(context, frames::reset_flood).await,
+        WireAttackKind::HandshakeFlood => beside(context, connections::handshake_flood).await,
+        WireAttackKind::FrameFlood => beside(context, frames::frame_flood).await,
+        WireAttackKind::BadTokenFlood => beside(context, identity::bad_token_flood).await,
     }
 }
 
 /// The attack, and then the rest of the process. Streams that the attack holds open stay open until the end.
-async fn first<T>(context: &AttackContext, attack: impl Future<Output = Result<T, Error>>) -> Played {
+async fn first<T>(
+    context: &AttackContext,
+    attack: impl AsyncFnOnce(&AttackContext) -> Result<T, Error>,
+) -> Played {
     let _held = bounded(context, attack).await;
     context.play().await
 }
 
 /// The rest of the process as soon as an effect of the attack was seen, and the attack beside it.
-async fn beside(context: &AttackContext, attack: impl Future<Output = Result<(), Error>>) -> Played {
+async fn beside(
+    context: &AttackContext,
+    attack: impl AsyncFnOnce(&AttackContext) -> Result<(), Error>,
+) -> Played {
     let attack = async {
         bounded(context, attack).await;
         context.tally.effect();
@@ -135,8 +141,12 @@ async fn beside(context: &AttackContext, attack: impl Future<Output = Result<(),
 }
 
 /// The attack, no longer than may be. That it broke off is noted and no failure of the process.
-async fn bounded<T>(context: &AttackContext, attack: impl Future<Output = Result<T, Error>>) -> Option<T> {
-    match tokio::time::timeout(LONGEST, attack).await {
+async fn bounded<T>(
+    context: &AttackContext,
+    attack: impl AsyncFnOnce(&AttackContext) -> Result<T, Error>,
+) -> Option<T> {
+    // Boxed: unoptimised, the stack has a place for every attack of `carry_out`, several times each.
+    match tokio::time::timeout(LONGEST, Box::pin(attack(context))).await {
         Ok(Ok(held)) => Some(held),
         Ok(Err(error)) => {
             context.tally.broke_off(&error.to_string());

@@ -1,12 +1,13 @@
 //! An Attach stream on which anything can be said.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use stickycas_model::types::AccessNumber;
 use stickycas_proto::convert::member_state::WelcomeData;
 use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1;
 use stickycas_proto::v1::server_frame::Frame;
+use stickycas_proto::v1::{self, RefusalReason};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
@@ -39,8 +40,22 @@ impl Stream {
         Self::saying(context, Vec::new()).await
     }
 
-    /// A stream with a session of the process at the instance.
+    /// A stream with a session of the process at the instance, at the server that owns it by now.
     pub(super) async fn open(context: &AttackContext) -> Result<(Self, WelcomeData), Error> {
+        let mut context = context.clone();
+        loop {
+            match Self::open_once(&context).await {
+                Err(error) if error.reason() == Some(RefusalReason::NotOwner) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    let owner = context.client.at_owner(context.instance).await?;
+                    context.connection = owner.connection().clone();
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open_once(context: &AttackContext) -> Result<(Self, WelcomeData), Error> {
         let mut stream = Self::saying(context, vec![hello(context)]).await?;
         loop {
             match stream.next().await? {

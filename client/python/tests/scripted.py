@@ -113,6 +113,8 @@ class Scripted:
         """In which it executes reads."""
         self.position: int | None = 0
         """Where it tells that an append stands."""
+        self.failed: list[int] = []
+        """The phases of appends that fail before."""
         self.parameters = instance_pb2.Parameters(processes=1, warp_size=1, read_size=1)
         self.state = instance_pb2.STATE_FINISHED
         """Of the instance."""
@@ -194,14 +196,17 @@ class Scripted:
 
     def append(self, request: Any) -> Any:
         self.asked.append(f"append {request.access_number} {request.value.decode()}")
-        return sticky_cas_service_pb2.AppendResponse(phase=1, result=self.append_result())
+        phase, result = self.append_result()
+        return sticky_cas_service_pb2.AppendResponse(phase=phase, result=result)
 
-    def append_result(self) -> access_pb2.AppendResult:
-        """An append has won, or has come too late."""
+    def append_result(self) -> tuple[int, access_pb2.AppendResult]:
+        """An append has lost, has won, or has come too late; and its phase."""
+        if self.failed:
+            return self.failed.pop(0), access_pb2.AppendResult(outcome=access_pb2.APPEND_OUTCOME_FAILED)
         outcome = access_pb2.APPEND_OUTCOME_SUCCESS
         if self.position is None:
             outcome = access_pb2.APPEND_OUTCOME_LIMIT_REACHED
-        return access_pb2.AppendResult(outcome=outcome, position=self.position)
+        return 1, access_pb2.AppendResult(outcome=outcome, position=self.position)
 
     def read(self, request: Any) -> Any:
         self.asked.append(f"read {request.access_number} {request.start}")
@@ -273,7 +278,8 @@ class Scripted:
             answer = messages.ServerFrame(welcome=messages.Welcome(own=self.own))
         elif access.HasField("append"):
             self.asked.append(f"append {access.number} {access.append.value.decode()}")
-            appended = messages.Answer(number=access.number, phase=1, append=self.append_result())
+            phase, outcome = self.append_result()
+            appended = messages.Answer(number=access.number, phase=phase, append=outcome)
             answer = messages.ServerFrame(answer=appended)
         else:
             self.asked.append(f"read {access.number} {access.read.start}")

@@ -40,6 +40,7 @@ class Arguments(WithServers):
             "roster: .*'ann', 'bob'": {"roster": "ann,bob"},
             "warp_size is 3: give 1 to 2": {"warp_size": 3},
             "read_size is 0: give 1 to 2": {"read_size": 0},
+            "append_rounds is 3: give 1 to 2": {"append_rounds": 3, "warp_size": 2},
             "patience is -1": {"patience": -1},
             "pace is -60.0": {"pace": timedelta(minutes=-1)},
             "join_timeout is inf": {"join_timeout": math.inf},
@@ -63,6 +64,15 @@ class Arguments(WithServers):
         self.assertEqual(wanted.pace.seconds, 60)
         self.assertEqual(second.parameters.WhichOneof("patience_choice"), "endless_patience")
         self.assertIsInstance(second.parameters.endless_patience, instance_pb2.EndlessPatience)
+
+    async def test_a_server_that_knows_no_append_rounds_is_told(self) -> None:
+        one, *_ = self.servers
+        async with self.client(one.address) as client:
+            with self.assertRaisesRegex(stickycas.StickyCasError, "knows no append_rounds"):
+                await client.create("name", roster=["ann", "bob"], warp_size=2, append_rounds=2)
+            self.assertEqual(one.created[0].parameters.append_rounds, 2)
+            one.parameters.append_rounds = 2
+            await client.create("name", roster=["ann", "bob"], warp_size=2, append_rounds=2)
 
     async def test_what_has_no_name_is_created_once_at_most(self) -> None:
         one, *_ = self.servers

@@ -13,6 +13,7 @@ import grpc
 import stickycas
 from scripted import INSTANCE, Action, Break, Hang, Refusal, Replaced, Scripted, WithServers
 from stickycas import Process, _servers
+from stickycas._known import Known
 from stickycas.v1 import access_pb2, instance_pb2
 
 Code = grpc.StatusCode
@@ -50,6 +51,35 @@ class Processes(WithServers):
         self.server.parameters = instance_pb2.Parameters(processes=4, warp_size=1, read_size=2)
         self.server.values, self.server.sealed = [b"x", b"y", b"x"], True
         self.assertEqual(await self.played(unary=True), ["append 1 x", "read 2 0", "read 3 2", "decide x"])
+
+    async def test_it_appends_until_it_wins_in_the_append_rounds(self) -> None:
+        self.server.parameters = instance_pb2.Parameters(
+            processes=4, warp_size=2, read_size=4, append_rounds=2
+        )
+        self.server.values, self.server.sealed = [b"x", b"x", b"y"], True
+        for unary in BOTH:
+            self.server.failed = [2]
+            self.assertEqual(
+                (await self.played(unary=unary))[-4:], ["append 1 x", "append 2 x", "read 3 0", "decide x"]
+            )
+            # Phase 3 is in the second of two rounds.
+            self.server.failed = [3]
+            self.assertEqual((await self.played(unary=unary))[-3:], ["append 1 x", "read 2 0", "decide x"])
+
+    async def test_an_append_that_lost_may_have_been_followed_by_another(self) -> None:
+        def told(phase: int) -> access_pb2.Own:
+            lost = access_pb2.AppendResult(outcome=access_pb2.APPEND_OUTCOME_FAILED)
+            return access_pb2.Own(
+                next_access_number=9, append=access_pb2.FirstAppend(phase=phase, result=lost)
+            )
+
+        two = Known(append_rounds=2)
+        two.told(told(1))
+        two.told(told(3))
+        one = Known(append_rounds=1)
+        one.told(told(1))
+        with self.assertRaises(stickycas.Lost):
+            one.told(told(3))
 
     async def test_it_decides_the_mode_and_not_its_proposal(self) -> None:
         self.server.parameters = instance_pb2.Parameters(processes=3, warp_size=1, read_size=3)
@@ -266,7 +296,7 @@ class Losses(WithServers):
             server.asked.clear()
             server.own = access_pb2.Own(process=1, next_access_number=3)
             server.own.append.phase = 1
-            server.own.append.result.CopyFrom(server.append_result())
+            server.own.append.result.CopyFrom(server.append_result()[1])
             server.values, server.sealed = [b"x", b"y"], True
             server.parameters.read_size = 2
         change(two)

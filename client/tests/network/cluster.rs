@@ -342,6 +342,20 @@ async fn lists_of_all_servers_are_merged_in_the_order_of_ids() {
 }
 
 #[tokio::test]
+async fn a_list_of_a_server_that_was_started_anew_meanwhile_is_begun_again() {
+    let [server] = servers();
+    server.lists(&[&[1, 5], &[7]]);
+    server.forgets_page_tokens(2);
+    let client = client_of(&[&server], FOR_EVER);
+    let listed: Vec<_> = client.list().await.unwrap().instances.into_iter().map(|it| it.id).collect();
+    assert_eq!(listed, [1, 5, 7].map(InstanceId::new), "each once");
+    assert_eq!(server.times_asked("list"), 6);
+    server.forgets_page_tokens(1_000);
+    let error = client_of(&[&server], SOON).list().await.unwrap_err();
+    assert_eq!(error.reason(), Some(RefusalReason::Malformed));
+}
+
+#[tokio::test]
 async fn a_given_server_that_belongs_to_no_cluster_tells_its_counts_too() {
     let [a, b, c] = servers();
     a.names(&[&a]);

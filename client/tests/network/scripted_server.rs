@@ -70,6 +70,8 @@ struct State {
     messages: Mutex<Vec<usize>>,
     /// The pages of List, each of some ids.
     pages: Mutex<Vec<Vec<u128>>>,
+    /// How many page tokens it forgets, as if it were started anew.
+    forgets: Mutex<u32>,
     /// The shards that each of them is of, and how many there are; 0: the server does not tell.
     shards_of_pages: Mutex<(Vec<Vec<u32>>, u32)>,
     /// The addresses of the cluster, this one included.
@@ -125,6 +127,11 @@ impl Scripted {
 
     pub fn lists(&self, pages: &[&[u128]]) {
         *self.state.pages.lock().unwrap() = pages.iter().map(|page| page.to_vec()).collect();
+    }
+
+    /// It forgets the next so many page tokens.
+    pub fn forgets_page_tokens(&self, count: u32) {
+        *self.state.forgets.lock().unwrap() = count;
     }
 
     /// The pages are of these of so many shards.
@@ -445,6 +452,11 @@ impl InstanceService for Service {
     async fn list(&self, request: Request<v1::ListRequest>) -> Answered<v1::ListResponse> {
         let token = request.into_inner().page_token;
         self.0.note(format!("list {token}"));
+        let mut forgets = self.0.forgets.lock().unwrap();
+        if *forgets > 0 && !token.is_empty() {
+            *forgets -= 1;
+            return Err(RpcRefusal::new(RefusalReason::Malformed, "started anew").into());
+        }
         // A token is of use at its server alone.
         let number = match token.as_str() {
             "" => 0,

@@ -18,7 +18,8 @@ class UnaryAccesses
 
   def append(number, value)
     request = StickyCas::V1::AppendRequest.new(instance_id: @instance_id, access_number: number, value:)
-    call(:append, request).result
+    answer = call(:append, request)
+    StickyCas::V1::FirstAppend.new(phase: answer.phase, result: answer.result)
   end
 
   def read(number, start)
@@ -52,7 +53,8 @@ class AttachAccesses
   end
 
   def append(number, value)
-    ask_access(number:, append: StickyCas::V1::Append.new(value:)).append
+    answer = ask_access(number:, append: StickyCas::V1::Append.new(value:))
+    StickyCas::V1::FirstAppend.new(phase: answer.phase, result: answer.append)
   end
 
   def read(number, start)

@@ -6,7 +6,13 @@ require 'servers'
 class CorrectProcess
   # The parameters are those of the instance, the accesses those of the process.
   def initialize(parameters, accesses)
-    @warps = (parameters.processes.to_f / parameters.warp_size).ceil
+    warps = (parameters.processes.to_f / parameters.warp_size).ceil
+    rounds = [parameters.append_rounds, 1].max
+    # An append that fails in this phase or before is followed by another (K2).
+    @last_again = warps * (rounds - 1)
+    in_last = parameters.processes - ((warps - 1) * parameters.warp_size)
+    # No more entries than that can stand (K1).
+    @most = ((warps - 1) * rounds) + [rounds, in_last].min
     @accesses = accesses
   end
 
@@ -15,11 +21,11 @@ class CorrectProcess
     own = @accesses.own
     return own.decided if own.has_decided?
 
-    own.waiting.each { |waiting| ask_again(waiting) }
+    appended = own.append
+    own.waiting.each { |waiting| appended = ask_again(waiting) || appended }
     number = own.next_access_number
-    if number == 1
-      # Whatever the answer is: who loses the phase reads the winner's value.
-      @accesses.append(number, proposal)
+    while number == 1 || again?(appended)
+      appended = @accesses.append(number, proposal)
       number += 1
     end
     decision = mode(read_list(number))
@@ -29,20 +35,25 @@ class CorrectProcess
 
   private
 
-  # What an earlier life of this process has left waiting.
+  def again?(appended)
+    appended&.result&.outcome == :APPEND_OUTCOME_FAILED && appended.phase <= @last_again
+  end
+
+  # What an earlier life of this process has left waiting. Returns the answer of an append.
   def ask_again(waiting)
     if waiting.op == :append
       @accesses.append(waiting.number, waiting.append.value)
     else
       @accesses.read(waiting.number, waiting.read.start)
+      nil
     end
   end
 
-  # One entry for each warp, or all of a sealed list.
+  # The most entries that there can be, or all of a sealed list.
   def read_list(number)
     held = []
     last = nil
-    until held.size >= @warps || (last&.sealed && held.size == last.length)
+    until held.size >= @most || (last&.sealed && held.size == last.length)
       result = @accesses.read(number, held.size)
       raise Failure, 'lost: the list is not the one that a server has told before' if last && lost?(last, result)
 

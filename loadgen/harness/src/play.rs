@@ -32,7 +32,7 @@ use crate::view::{Runs, ViewedRun};
 
 /// The most processes of a run.
 pub const LARGEST: u32 = 1_024;
-/// The most accesses of a run by its own bound on phases: n * (1 + c).
+/// The most accesses of a run by its own bound on phases: n * (q + c).
 pub const MOST_EVENTS: u64 = 1 << 17;
 /// The patience of its processes: they act at once.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,6 +61,9 @@ pub struct Form {
     pub arbiter: Arbiter,
     /// As in scenario files.
     pub append_window: AppendWindow,
+    /// q; nothing: 1.
+    #[serde(default)]
+    pub append_rounds: Option<u32>,
     /// As in scenario files.
     pub order: Order,
     /// From which everything is drawn; `None`: a new one.
@@ -108,6 +111,7 @@ impl Form {
         let spec = ParamsSpec {
             order: self.order,
             append_window: self.append_window,
+            append_rounds: self.append_rounds.unwrap_or(1),
             patience: Patience::Finite(PATIENCE),
             ..ParamsSpec::new(self.processes, self.warp_size, self.read_size)
         };
@@ -154,7 +158,7 @@ fn refusal(error: &FileError) -> Refused {
 
 fn check_size(scenario: &Scenario) -> Result<(), Refused> {
     let params = &scenario.params;
-    let accesses = u64::from(params.processes()) * (1 + u64::from(params.reads()));
+    let accesses = u64::from(params.processes()) * u64::from(params.append_rounds() + params.reads());
     if accesses > MOST_EVENTS {
         return Err(refused(&format!("{accesses} accesses: give a larger r or a smaller n")));
     }
@@ -206,6 +210,7 @@ async fn preview(body: Result<Json<Form>, JsonRejection>) -> Result<Json<Preview
     let assumed = Assumed {
         f: scenario.truth.byzantine().count() as u64,
         values: scenario.truth.correct_proposals().len() as u64,
+        rounds: None,
     };
     Ok(Json(Preview { promise: promise(&scenario.params, assumed), scenario: text }))
 }

@@ -4,15 +4,16 @@
 //! The theorem lets the adversary win every warp that it has a process in. The paper calls that pessimistic
 //! and names another model, in which "all threads have equal chances of success": our `uniform` arbiter.
 //! There, the success of the adversary has a probability, and this module computes it, exactly up to
-//! rounding. `docs/theory/chance.md` derives it; its symbols (W, T, v, k, q(i), cap) are used here.
+//! rounding. `docs/theory/chance.md` derives it; its symbols (W, B, v, k, q(i), cap) are used here.
 //! `tests/chance_simulated.rs` holds it against the simulator, and `tests/chance_forms.rs` has the same for
 //! proposals that are given.
 //!
-//! A sum of independent trials is built trial by trial ([`byzantine_entries`]). The entries that are not v
-//! come from different correct processes: of the k certain proposals a hypergeometric number is among them,
-//! and the others are even draws over the k values. v is the mode if they fit below the caps; that is the
-//! probability of an even multinomial, computed value by value: of m draws among the first x values,
-//! Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
+//! A sum of independent trials is built trial by trial, that over the warps warp by warp
+//! ([`byzantine_entries`]). The entries that are not v come from different correct processes: of the k
+//! certain proposals a hypergeometric number is among them, and the others are even draws over the k values.
+//! v is the mode if they fit below the caps; that is the probability of an even multinomial, computed value
+//! by value: of m draws among the first x values, Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it
+//! all up, in about W²k² times W steps.
 
 /// Chances below this are left out of sums: all of them together are lost in rounding.
 const NEGLIGIBLE: f64 = 1e-20;
@@ -41,26 +42,33 @@ impl Rank {
     }
 }
 
-/// The distribution of T, as the chances of 0, 1, ..., W: each warp's entry is Byzantine with its own chance.
+/// The distribution of B, as the chances of 0, 1, 2, ... . Of each warp, with so many members of which so
+/// many are Byzantine, the winners of q append rounds are a uniform draw of q members, or all of them if
+/// there are fewer (K1).
 #[must_use]
-pub fn byzantine_entries(chances: impl IntoIterator<Item = f64>) -> Vec<f64> {
-    let mut entries = vec![1.0];
-    for chance in chances {
-        add_trial(&mut entries, |_| chance);
-    }
-    entries
+pub fn byzantine_entries(warps: impl IntoIterator<Item = (u32, u32)>, rounds: u32) -> Vec<f64> {
+    warps.into_iter().fold(vec![1.0], |before, (members, byzantine)| {
+        let of_warp = hypergeometric(members as usize, byzantine as usize, rounds as usize);
+        let mut entries = vec![0.0; before.len() + of_warp.len() - 1];
+        for (count, chance) in before.iter().enumerate() {
+            for (more, of_more) in of_warp.iter().enumerate() {
+                entries[count + more] += chance * of_more;
+            }
+        }
+        entries
+    })
 }
 
 /// The same where the f Byzantine processes are drawn from all n, every set of them being equally likely, and
-/// the arbiter is uniform: then the W winners are a uniform draw of W processes, whatever the size of the
-/// warps.
+/// the arbiter is uniform: then the winners are a uniform draw of so many processes, W for one append round,
+/// whatever the size of the warps.
 #[must_use]
-pub fn byzantine_entries_if_drawn(processes: u32, byzantine: u32, warps: u32) -> Vec<f64> {
-    hypergeometric(processes as usize, byzantine as usize, warps as usize)
+pub fn byzantine_entries_if_drawn(processes: u32, byzantine: u32, winners: u32) -> Vec<f64> {
+    hypergeometric(processes as usize, byzantine as usize, winners as usize)
 }
 
 /// The chance that strong validity breaks where proposals are drawn as the module says. `entries` is the
-/// distribution of T, `correct` is n - f, and `values` is k, which is 1 to `correct`.
+/// distribution of B, `correct` is n - f, and `values` is k, which is 1 to `correct`.
 #[must_use]
 pub fn drawn_proposals(entries: &[f64], correct: u32, values: u32, rank: Rank) -> f64 {
     let Rank::Above(above) = rank else { return 0.0 };
@@ -76,7 +84,7 @@ pub fn drawn_proposals(entries: &[f64], correct: u32, values: u32, rank: Rank) -
 /// The most entries that the values of Vc may have for v to be the mode.
 #[derive(Clone, Copy)]
 struct Caps {
-    /// T.
+    /// B.
     byzantine: usize,
     /// k.
     values: usize,

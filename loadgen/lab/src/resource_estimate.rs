@@ -1,9 +1,9 @@
 //! The needs of runs in the simulator, told before they begin: memory for the processes and for the histories
 //! of the runs that are kept, room on the disk for the run folder.
 //!
-//! The processes of a run share the list, so their memory grows with n + W. A history has an event for each
-//! access and one for each answer: 2n(1+c), which is what makes a run with many processes and small reads
-//! large. In the run folder each report has the entries from which its process decided: n * W of them.
+//! The processes of a run share the list, so their memory grows with n + T. A history has an event for each
+//! access and one for each answer: 2n(q+c), which is what makes a run with many processes and small reads
+//! large. In the run folder each report has the entries from which its process decided: n * T of them.
 
 use std::mem::size_of;
 
@@ -39,8 +39,8 @@ impl ResourceEstimate {
     /// Of one run whose folder is written, with values of so many bytes.
     #[must_use]
     pub fn of_one(params: &Params, value_bytes: u64) -> Self {
-        let (n, warps) = (u64::from(params.processes()), u64::from(params.warps()));
-        let reports = n.saturating_mul(warps).saturating_mul(value_bytes + PUNCTUATION);
+        let (n, entries) = (u64::from(params.processes()), u64::from(params.counted_entries()));
+        let reports = n.saturating_mul(entries).saturating_mul(value_bytes + PUNCTUATION);
         // An event in the folder is about as long as in memory.
         Self { memory: processes(params).saturating_add(history(params)), disk: reports + history(params) }
     }
@@ -67,7 +67,7 @@ impl ResourceEstimate {
         {
             bail!(
                 "this needs about {} of memory, and {} are available, of which {USABLE} % may be used: give fewer \
-                 processes or a larger read_size (a history has 2n(1+c) events), or fewer --jobs",
+                 processes or a larger read_size (a history has 2n(q+c) events), or fewer --jobs",
                 bytes(memory),
                 bytes(available)
             );
@@ -80,11 +80,11 @@ impl ResourceEstimate {
 }
 
 fn processes(params: &Params) -> u64 {
-    u64::from(params.processes()) * PROCESS + u64::from(params.warps()) * ENTRY
+    u64::from(params.processes()) * PROCESS + u64::from(params.counted_entries()) * ENTRY
 }
 
 fn history(params: &Params) -> u64 {
-    let events = OTHER_EVENTS + 2 * (1 + u64::from(params.reads()));
+    let events = OTHER_EVENTS + 2 * u64::from(params.append_rounds() + params.reads());
     let events = u64::from(params.processes()).saturating_mul(events);
     // A vector that grows has room for twice as many.
     events.saturating_mul(2 * size_of::<Recorded>() as u64)

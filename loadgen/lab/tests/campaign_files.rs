@@ -152,7 +152,7 @@ fn what_is_wrong_is_told_with_its_line_and_what_to_do() {
         ("budget = \"90s\"", "budget = \"soon\"", 3, "budget = \"soon\""),
         ("patience = \"250ms\"", "patience = \"long\"", 7, "patience = \"long\""),
         ("patience = \"250ms\"", "seed = 3", 7, "every run has a seed of its own"),
-        ("r = 3", "q = 3", 12, "there is no key q"),
+        ("r = 3", "z = 3", 12, "there is no key z"),
         ("r = 3\n", "", 13, "the axis read_size is missing"),
         ("r = 3", "r = 0", 12, "read_size = 0: give 1 to 65536"),
         ("p = [1, 2, 7]", "p = [1, \"x\"]", 19, "the text \"x\" stands where"),

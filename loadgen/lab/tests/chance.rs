@@ -125,14 +125,14 @@ fn ordered_choices(places: usize, count: usize) -> Vec<Vec<usize>> {
     longer.collect()
 }
 
-/// q(i) of each warp under the uniform arbiter.
-fn shares(n: usize, p: usize, byzantine: usize) -> Vec<f64> {
+/// The members of each warp, and how many are Byzantine.
+fn members(n: usize, p: usize, byzantine: usize) -> Vec<(u32, u32)> {
     let processes: Vec<usize> = (0..n).collect();
-    let share = |warp: &[usize]| {
+    let members = |warp: &[usize]| {
         let of_adversary = warp.iter().filter(|process| byzantine & (1 << **process) != 0).count();
-        of_adversary as f64 / warp.len() as f64
+        (warp.len() as u32, of_adversary as u32)
     };
-    processes.chunks(p).map(share).collect()
+    processes.chunks(p).map(members).collect()
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn drawn_proposals_has_the_mean_over_every_draw() {
         for byzantine in [0b1, 0b101, 0b11, 0b10] {
             for above in 0..=values {
                 let correct = n as u32 - (byzantine as u32).count_ones();
-                let entries = byzantine_entries(shares(n, p, byzantine));
+                let entries = byzantine_entries(members(n, p, byzantine), 1);
                 let chance = drawn_proposals(&entries, correct, values as u32, Rank::Above(above));
                 let counted = counted_over_draws(n, p, byzantine, values, above);
                 assert!(
@@ -157,22 +157,58 @@ fn drawn_proposals_has_the_mean_over_every_draw() {
 fn drawn_processes_win_as_the_mean_over_all_their_places() {
     for (n, p, f) in [(5_usize, 2, 2), (6, 4, 3), (7, 3, 1)] {
         let places: Vec<usize> = (0..1_usize << n).filter(|set| set.count_ones() == f).collect();
-        let warps = n.div_ceil(p);
-        let mut mean = vec![0.0; warps + 1];
-        for &byzantine in &places {
-            for (sum, chance) in mean.iter_mut().zip(byzantine_entries(shares(n, p, byzantine))) {
-                *sum += chance / places.len() as f64;
+        for append_rounds in 1..=p as u32 {
+            let spec = ParamsSpec { append_rounds, ..ParamsSpec::new(n as u32, p as u32, 1) };
+            let winners = Params::try_new(spec).unwrap().counted_entries();
+            let mut mean = vec![0.0; winners as usize + 1];
+            for &byzantine in &places {
+                let entries = byzantine_entries(members(n, p, byzantine), append_rounds);
+                for (sum, chance) in mean.iter_mut().zip(entries) {
+                    *sum += chance / places.len() as f64;
+                }
             }
+            let formula = byzantine_entries_if_drawn(n as u32, f, winners);
+            assert!(mean.iter().zip(&formula).all(|(a, b)| close(*a, *b)), "{mean:?} {formula:?}");
         }
-        let formula = byzantine_entries_if_drawn(n as u32, f, warps as u32);
-        assert!(mean.iter().zip(&formula).all(|(a, b)| close(*a, *b)), "{mean:?} {formula:?}");
     }
+}
+
+/// The chances of each number of Byzantine winners, over all orders in which members can win in q rounds.
+fn counted_over_orders(members: u32, byzantine: u32, append_rounds: u32) -> Vec<f64> {
+    let orders = ordered_choices(members as usize, append_rounds.min(members) as usize);
+    let mut chances = vec![0.0; append_rounds.min(members) as usize + 1];
+    for order in &orders {
+        let won = order.iter().filter(|place| **place < byzantine as usize).count();
+        chances[won] += 1.0 / orders.len() as f64;
+    }
+    chances
+}
+
+#[test]
+fn append_rounds_draw_the_winners_of_a_warp_without_return() {
+    let same = |one: &[f64], other: &[f64]| {
+        one.len() == other.len() && one.iter().zip(other).all(|(a, b)| close(*a, *b))
+    };
+    for (members, rounds) in (1..=5).flat_map(|members| (1..=members).map(move |rounds| (members, rounds))) {
+        for byzantine in 0..=members {
+            let formula = byzantine_entries([(members, byzantine)], rounds);
+            assert!(same(&formula, &counted_over_orders(members, byzantine, rounds)), "{formula:?}");
+        }
+    }
+    // Eight warps of four with one Byzantine process each, in q = 1 to 4: the table of the page.
+    let breaks = [1, 2, 3, 4].map(|rounds| {
+        let entries = byzantine_entries([(4, 1); 8], rounds);
+        one_value(&entries, Rank::Above(0))
+    });
+    let by_hand = [7459.0 / 65536.0, 1.0 / 256.0, 0.0, 0.0];
+    assert!(breaks.iter().zip(by_hand).all(|(a, b)| close(*a, b)), "{breaks:?}");
 }
 
 #[test]
 fn one_value_is_the_general_formula_for_one_value() {
-    for (shares, correct) in [(vec![0.5; 7], 7), (vec![0.25, 0.5, 0.0, 1.0], 6), (vec![1.0 / 3.0; 8], 16)] {
-        let entries = byzantine_entries(shares);
+    let unequal = vec![(4, 1), (2, 1), (1, 0), (1, 1)];
+    for (members, correct) in [(vec![(2, 1); 7], 7), (unequal, 6), (vec![(3, 1); 8], 16)] {
+        let entries = byzantine_entries(members, 1);
         for rank in [Rank::Proposed, Rank::Above(0), Rank::Above(1)] {
             assert!(close(one_value(&entries, rank), drawn_proposals(&entries, correct, 1, rank)));
         }
@@ -183,7 +219,7 @@ fn one_value_is_the_general_formula_for_one_value() {
 fn equal_shares_are_binomial() {
     // 5 warps of 4 with one Byzantine process each: at least 3 of 5 entries, each with chance 1/4.
     let by_hand = (10.0 * 9.0 + 5.0 * 3.0 + 1.0) / 1024.0;
-    assert!(close(one_value(&byzantine_entries([0.25; 5]), Rank::Above(0)), by_hand));
+    assert!(close(one_value(&byzantine_entries([(4, 1); 5], 1), Rank::Above(0)), by_hand));
 }
 
 /// The ways to place so many processes in so many warps of at most so many, but for the order of warps.
@@ -201,8 +237,7 @@ fn placements(f: u32, warps: usize, most: u32) -> Vec<Vec<u32>> {
 #[test]
 fn an_even_spread_is_mostly_the_worst_placement_and_not_always() {
     let chance = |placed: &[u32], m: u32| {
-        let shares: Vec<f64> = placed.iter().map(|b| f64::from(*b) / f64::from(m)).collect();
-        one_value(&byzantine_entries(shares), Rank::Above(0))
+        one_value(&byzantine_entries(placed.iter().map(|b| (m, *b)), 1), Rank::Above(0))
     };
     assert!(close(chance(&[2, 0], 3), 2.0 / 3.0));
     assert!(close(chance(&[1, 1], 3), 5.0 / 9.0));
@@ -230,8 +265,8 @@ fn winning_every_warp_breaks_validity_only_outside_the_bound() {
                 for f in 0..=n - values {
                     let params = Params::try_new(ParamsSpec::new(n, p, 1)).unwrap();
                     let taken = f.min(params.warps());
-                    let shares = (0..params.warps()).map(|warp| f64::from(u8::from(warp < taken)));
-                    let entries = byzantine_entries(shares);
+                    let winners = (0..params.warps()).map(|warp| (1, u32::from(warp < taken)));
+                    let entries = byzantine_entries(winners, 1);
                     let chance = drawn_proposals(&entries, n - f, values, Rank::Above(0));
                     let promised = bounds::strong_validity(&params, f.into(), values.into()).is_ok();
                     assert_eq!(chance > 0.0, !promised, "n={n} p={p} f={f} |Vc|={values}: {chance}");

@@ -3,7 +3,7 @@
 //! simulator.
 //!
 //! [`given_proposals`] goes through the warps one after another and keeps the chance of every vector of
-//! counts (N(1), ..., N(k)), where N(x) is the number of entries that are x; T is what is left.
+//! counts (N(1), ..., N(k)), where N(x) is the number of entries that are x; B is what is left.
 
 use stickycas_lab::chance::Rank;
 
@@ -27,13 +27,13 @@ impl Warp {
 }
 
 /// The chance that strong validity, and with it common-value validity, breaks where all correct processes
-/// propose one value (k = 1). `entries` is the distribution of T.
+/// propose one value (k = 1). `entries` is the distribution of B.
 pub(crate) fn one_value(entries: &[f64], rank: Rank) -> f64 {
-    let warps = entries.len() - 1;
+    let all = entries.len() - 1;
     let wins = |byzantine: usize| match rank {
         Rank::Proposed => false,
-        Rank::Above(0) => 2 * byzantine >= warps,
-        Rank::Above(_) => 2 * byzantine > warps,
+        Rank::Above(0) => 2 * byzantine >= all,
+        Rank::Above(_) => 2 * byzantine > all,
     };
     entries.iter().enumerate().filter(|(byzantine, _)| wins(*byzantine)).map(|(_, chance)| chance).sum()
 }

@@ -11,7 +11,8 @@ use stickycas_model::explore::Claim;
 use stickycas_model::judge::{Observed, Outcome, Property};
 
 fn options(claims: &[Claim], largest: u32) -> ExploreOptions {
-    ExploreOptions { claims: claims.to_vec(), largest: Some(largest), jobs: NonZeroUsize::new(2).unwrap() }
+    let (claims, jobs) = (claims.to_vec(), NonZeroUsize::new(2).unwrap());
+    ExploreOptions { claims, largest: Some(largest), append_rounds: None, jobs }
 }
 
 fn is_split(record: &Record) {

@@ -184,8 +184,18 @@ impl<'a> Check<'a> {
         if !matches!(seen.accesses.first(), Some(AnsweredAccess::Append { .. }) | None) {
             self.violated(format!("D1: the first answer to process {me} is none to an append"));
         }
-        if seen.accesses.iter().skip(1).any(|access| matches!(access, AnsweredAccess::Append { .. })) {
-            self.violated(format!("D1: process {me} was answered an append after its first access"));
+        for pair in seen.accesses.windows(2) {
+            let is_due = matches!(pair[0], AnsweredAccess::Append { phase, answer: AppendAnswer::Failed }
+                if predicates::appends_again(self.params, phase));
+            match pair[1] {
+                AnsweredAccess::Append { .. } if !is_due => {
+                    self.violated(format!("D1: process {me} was answered an append after its last one"));
+                }
+                AnsweredAccess::Read { .. } if is_due => {
+                    self.violated(format!("K2: process {me} was answered a read before its last append"));
+                }
+                _ => {}
+            }
         }
         if let Some(ObservedRefusal { reason, why }) = seen.refused.as_ref().filter(|it| accuses(it.reason)) {
             self.violated(format!(
@@ -235,7 +245,6 @@ impl<'a> Check<'a> {
     /// That it decided what Algorithm 1 decides, and in time.
     fn decision(&mut self, seen: &ProcessObservation, decision: &Value) {
         let me = seen.process;
-        let warps = self.params.warps();
         let mut held: BTreeMap<u32, &Value> = BTreeMap::new();
         let mut given = EntriesGiven::default();
         for (answer, entries) in seen.accesses.iter().filter_map(read) {
@@ -247,7 +256,8 @@ impl<'a> Check<'a> {
             }
             given.take_in(self.params, answer);
         }
-        let counted: Vec<&Value> = held.range(..warps).map(|(_, value)| *value).collect();
+        let counted: Vec<&Value> =
+            held.range(..self.params.counted_entries()).map(|(_, value)| *value).collect();
         if mode(counted.iter().copied()) != Some(decision) {
             let number = counted.len();
             self.violated(format!(
@@ -273,15 +283,11 @@ impl<'a> Check<'a> {
 
     /// Checks all answers together, against the one list.
     fn list(&mut self, seen: &'a [ProcessObservation]) {
-        let mut won: BTreeMap<Phase, (Position, ProcessId)> = BTreeMap::new();
+        let mut by_phase: BTreeMap<Phase, (Position, ProcessId)> = BTreeMap::new();
         let mut positions: BTreeMap<Position, Phase> = BTreeMap::new();
         for ProcessObservation { process: me, accesses, .. } in seen {
-            let Some(AnsweredAccess::Append { phase, answer: AppendAnswer::Success(position) }) =
-                accesses.first()
-            else {
-                continue;
-            };
-            if let Some((_, other)) = won.insert(*phase, (*position, *me)) {
+            let Some((phase, position)) = accesses.iter().find_map(won) else { continue };
+            if let Some((_, other)) = by_phase.insert(*phase, (*position, *me)) {
                 self.violated(format!("A1: processes {other} and {me} both won phase {phase}"));
             }
             if let Some(before) = positions.insert(*position, *phase) {
@@ -301,12 +307,12 @@ impl<'a> Check<'a> {
             }
         }
         // A later phase adds behind an earlier one: with phases in order, positions are in order.
-        let order: Vec<(&Phase, &(Position, ProcessId))> = won.iter().collect();
+        let order: Vec<(&Phase, &(Position, ProcessId))> = by_phase.iter().collect();
         if let Some(pair) = order.windows(2).find(|pair| pair[0].1.0 >= pair[1].1.0) {
             let (first, second) = (pair[0].0, pair[1].0);
             self.violated(format!("A1: phase {second} added before what the earlier phase {first} added"));
         }
-        self.lengths(seen, &won);
+        self.lengths(seen, &by_phase);
     }
 
     /// How long the list was in which phase, by all reads: it grows, and stops when it is sealed.
@@ -357,8 +363,10 @@ impl<'a> Check<'a> {
             self.unknown.push(format!("{missing} correct processes have not decided"));
         }
         let punctual = |seen: &&ProcessObservation| {
-            let first = seen.accesses.first().and_then(AnsweredAccess::phase);
-            first.is_some_and(|phase| predicates::is_first_of_warp(params, phase))
+            let phases = seen.accesses.iter().filter_map(AnsweredAccess::phase);
+            let used = phases.filter(|phase| predicates::is_append_phase(params, *phase)).count();
+            let has_won = seen.accesses.iter().any(|access| won(access).is_some());
+            !predicates::is_late(params, has_won, u64::MAX, used as u64)
         };
         // A process without observations may have been late.
         let f = u64::from(params.processes()) - seen.iter().filter(punctual).count() as u64;
@@ -407,6 +415,14 @@ fn strays<'a, 'b>(
     allowed: impl Fn(&Value) -> bool,
 ) -> Vec<(&'b &'a Value, &'b ProcessId)> {
     decided.iter().filter(|(value, _)| !allowed(value)).collect()
+}
+
+/// The phase and the position of an append that won.
+fn won(access: &AnsweredAccess) -> Option<(&Phase, &Position)> {
+    match access {
+        AnsweredAccess::Append { phase, answer: AppendAnswer::Success(position) } => Some((phase, position)),
+        _ => None,
+    }
 }
 
 fn read(access: &AnsweredAccess) -> Option<(&ReadAnswer, &Vec<Value>)> {

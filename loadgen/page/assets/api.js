@@ -64,7 +64,7 @@ export const offer = () => json("api/play");
 export const preview = (form) => posted("api/play/preview", form);
 export const make = (wanted) => posted("api/play/runs", wanted);
 export const instances = (query) => json("api/instances", query);
-export const promise = (id, f, values) => json(`${of(id)}/promise`, { f, values });
+export const promise = (id, f, values, rounds) => json(`${of(id)}/promise`, { f, values, rounds });
 export const explanation = (id) => json(`${of(id)}/explanation`);
 export const told = (id, process) => json(`${of(id)}/told`, { process });
 

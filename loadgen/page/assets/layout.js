@@ -22,10 +22,10 @@ export function layout(setting, width) {
   return { ...warps, list, top, width, height: top + warps.height };
 }
 
-// The places of as many entries as have room. Under the usual append window there are no more than warps.
-function layoutList({ warps }, width) {
+// The places of as many entries as have room. Under the usual append window there are no more than T, one for each warp and append round.
+function layoutList({ counted_entries: entries }, width) {
   const across = Math.max(1, Math.floor((width - LABEL) / ENTRY.width));
-  const lines = Math.min(ENTRY.lines, Math.ceil(warps / across));
+  const lines = Math.min(ENTRY.lines, Math.ceil(entries / across));
   return { ...ENTRY, label: LABEL, across, lines, room: across * lines, height: 4 + lines * ENTRY.line + 14 };
 }
 

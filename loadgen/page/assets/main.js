@@ -32,7 +32,7 @@ function route() {
     leave = showInstance(content, id, options, { connection });
   } else if (path === "/play") {
     crumbs.replaceChildren();
-    leave = showPlay(content, { connection });
+    leave = showPlay(content, options, { connection });
   } else {
     crumbs.replaceChildren();
     leave = showFirst(options);

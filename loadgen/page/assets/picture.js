@@ -102,7 +102,7 @@ export class Picture {
       const y = 4 + Math.floor(place / list.across) * list.line;
       const entry = entries[position - entriesBefore];
       if (position < all && entry) this.drawEntry(pen, x, y, entry, byzantine[entry.process] !== undefined, colours);
-      else if (!state.sealed && place < this.setting.warps) {
+      else if (!state.sealed && place < this.setting.counted_entries) {
         pen.rect(x + 0.5, y + 0.5, list.width - 5, 24, { stroke: colours.rule, dash: [2, 2], round: 4 });
       }
     }

@@ -11,13 +11,14 @@ const CHOICES = {
 };
 const NUMBERS = {
   processes: ["n, processes", 12, 1], warp_size: ["p, processes of a warp (a group)", 2, 1], read_size: ["r, entries of a read", 3, 1],
+  append_rounds: ["q, append rounds", 1, 1, "range"],
   byzantine: ["f, Byzantine processes", 1, 0], values: ["|Vc|, different proposals", 2, 1],
 };
 const WAIT = 150;
 
-export function showPlay(content, { connection }) {
+export function showPlay(content, options, { connection }) {
   const view = new PlayView(connection);
-  content.append(element("h1", { text: "Make up a run" }), view.story(), view.form(), view.made);
+  content.append(element("h1", { text: "Make up a run" }), view.story(), view.form(options), view.made);
   view.load();
   return () => clearTimeout(view.timer);
 }
@@ -38,17 +39,17 @@ class PlayView {
   }
 
   story() {
-    return panel("The story in six runs", this.presets);
+    return panel("The story in eight runs", this.presets);
   }
 
-  form() {
+  form(options) {
     const { fields } = this;
     const field = (name, title, node) => {
       fields[name] = node;
       return [element("label", { for: `play-${name}`, text: title }), node];
     };
-    const numbers = Object.entries(NUMBERS).flatMap(([name, [title, value, min]]) =>
-      field(name, title, element("input", { id: `play-${name}`, type: "number", min, max: "1024", value, required: true })));
+    const numbers = Object.entries(NUMBERS).flatMap(([name, [title, value, min, type = "number"]]) =>
+      field(name, title, element("input", { id: `play-${name}`, type, min, max: "1024", value: options.get(name) ?? value, required: true })));
     const strategy = field("strategy", "what they play",
       element("input", { id: "play-strategy", list: "play-strategies", value: "collude(value=0)", maxlength: "256", autocomplete: "off", spellcheck: "false" }));
     strategy.push(this.usage);
@@ -101,7 +102,15 @@ class PlayView {
     this.usage.textContent = this.known?.get(chosen) ?? "";
   }
 
+  // There are 1 to p append rounds.
+  bound() {
+    const { append_rounds: rounds, warp_size: size } = this.fields;
+    rounds.max = size.value;
+    rounds.labels[0].textContent = `${NUMBERS.append_rounds[0]}: ${rounds.value}`;
+  }
+
   async preview() {
+    this.bound();
     const asked = (this.asked = Symbol("asked"));
     const form = this.read();
     const empty = Object.keys(NUMBERS).find((name) => form[name] === null);

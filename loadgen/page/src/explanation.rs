@@ -15,6 +15,8 @@ use stickycas_model::judge::{
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params};
 use stickycas_model::types::{ProcessId, Value, WarpId};
 
+use crate::promise::Bound;
+
 /// A part of an explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Section {
@@ -227,6 +229,9 @@ impl ExplainedRun<'_> {
                 FaultReason::Planned => format!(
                     "process {process} is correct, but the plan has it killed, paused or robbed of its memory"
                 ),
+                FaultReason::Late if self.params.append_rounds() > 1 => format!(
+                    "process {process} is correct, but late: it missed an append round, and has no entry"
+                ),
                 FaultReason::Late => format!(
                     "process {process} is correct, but late: it missed its first phase, and so its chance to append"
                 ),
@@ -261,17 +266,19 @@ impl ExplainedRun<'_> {
 
     /// Theorem 1 with the numbers of this run (V3).
     fn bound(&self, section: &mut Section) {
-        let Verdict { n, p, f, distinct_correct_proposals: values, .. } = *self.verdict();
-        let cost = u128::from(f) * (u128::from(values) + 1) * u128::from(p);
-        let sign = if cost < u128::from(n) { "<" } else { ">=" };
+        let Verdict { f, distinct_correct_proposals: values, .. } = *self.verdict();
+        let bound = Bound::of(self.params);
         let largest = bounds::largest_f(self.params, values);
         section.paragraph(format!(
             "The theorem: with |Vc| = {values} different proposals of correct processes, strong validity is promised while \
-             f*(|Vc|+1)*p < n. Here {f}*({values}+1)*{p} = {cost} {sign} {n}; it holds up to f = {largest}."
+             {}. Here {}; it holds up to f = {largest}.",
+            bound.formula(),
+            bound.strong(f, values)
         ));
         if let Some(last) = self.verdict().last_decision_phase {
             section.paragraph(format!(
-                "The last decision fell in phase {last}; the bound W*(1+c+m) is phase {}.",
+                "The last decision fell in phase {last}; the bound W*({}+c+m) is phase {}.",
+                if self.params.append_rounds() == 1 { "1" } else { "q" },
                 self.verdict().phase_bound
             ));
         }
@@ -448,12 +455,17 @@ pub fn arbiter(params: &Params) -> &'static str {
     }
 }
 
-/// When appends count, in a sentence without a full stop (A2).
+/// When appends count, in a sentence without a full stop (A2, K1).
 #[must_use]
-pub fn append_window(params: &Params) -> &'static str {
-    match params.spec().append_window {
-        AppendWindow::FirstAccess => "A warp's appends count in its first phase only",
-        AppendWindow::Open => "Appends count in every phase until n entries stand, as the paper has it",
+pub fn append_window(params: &Params) -> String {
+    match (params.spec().append_window, params.append_rounds()) {
+        (AppendWindow::FirstAccess, 1) => "A warp's appends count in its first phase only".to_owned(),
+        (AppendWindow::FirstAccess, rounds) => {
+            format!("A warp's appends count in its first q = {rounds} phases, and no process wins twice")
+        }
+        (AppendWindow::Open, _) => {
+            "Appends count in every phase until n entries stand, as the paper has it".to_owned()
+        }
     }
 }
 

@@ -27,6 +27,10 @@ pub struct Setting {
     pub read_size: u32,
     /// W.
     pub warps: u32,
+    /// q.
+    pub append_rounds: u32,
+    /// T, the most entries that the append rounds may add.
+    pub counted_entries: u32,
     /// The patience of each process, in nanoseconds; `None`: without end (F3).
     pub patience_nanos: Option<u64>,
     /// The parameters in words, each a sentence.
@@ -83,6 +87,8 @@ impl Setting {
             warp_size: params.warp_size(),
             read_size: params.read_size(),
             warps: params.warps(),
+            append_rounds: params.append_rounds(),
+            counted_entries: params.counted_entries(),
             patience_nanos: match spec.patience {
                 Patience::Finite(patience) => Some(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)),
                 Patience::Endless => None,

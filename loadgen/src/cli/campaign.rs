@@ -63,7 +63,7 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
     let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
     let file = args.file.display().to_string();
     let mut source = CampaignSource::new(file, text, campaign.seed, args.only.clone());
-    source.set = args.settings.arguments().to_vec();
+    source.set = args.settings.arguments();
     let out = args.out.clone().unwrap_or_else(|| default_out(&campaign, &args.only));
     let options = CampaignOptions {
         jobs: args.jobs.unwrap_or_else(processors),

@@ -27,6 +27,9 @@ pub(super) struct ExploreArgs {
     /// The largest n [default: that of the claim, see below]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_n: Option<u32>,
+    /// Only searches with so many append rounds: 1 to 3; of claim a there are none with several
+    #[arg(long, value_name = "Q", value_parser = clap::value_parser!(u32).range(1..=3))]
+    append_rounds: Option<u32>,
     /// How many searches at a time [default: one for each processor]
     #[arg(long, value_name = "J")]
     jobs: Option<NonZeroUsize>,
@@ -64,6 +67,7 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<Exit> {
     let options = ExploreOptions {
         claims: if args.claims.is_empty() { Claim::ALL.to_vec() } else { args.claims.clone() },
         largest: args.max_n,
+        append_rounds: args.append_rounds,
         jobs: args.jobs.unwrap_or_else(processors),
     };
     let stop = stop_when_asked()?;

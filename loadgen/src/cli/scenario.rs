@@ -40,23 +40,27 @@ pub(super) struct ScenarioArgs {
     pub(super) expect: Option<Outcome>,
 }
 
-/// `--set`.
+/// `--set` and `--append-rounds`.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct SettingArgs {
     /// Takes the place of a key of the file, such as pace=250ms (of [instance]), proposals.distinct=2 or
     /// late=[3]: TOML, or a bare word. An empty value leaves the key as it is. May be given many times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// q, the append rounds: 1 to p. The same as --set append_rounds=Q
+    #[arg(long, value_name = "Q")]
+    append_rounds: Option<u32>,
 }
 
 impl SettingArgs {
-    /// The arguments as they were given.
-    pub(super) fn arguments(&self) -> &[String] {
-        &self.set
+    /// What was given, as arguments of `--set`.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let rounds = self.append_rounds.map(|rounds| format!("append_rounds={rounds}"));
+        self.set.iter().cloned().chain(rounds).collect()
     }
 
     pub(super) fn settings(&self) -> Result<Settings, SettingError> {
-        files::settings(&self.set)
+        files::settings(&self.arguments())
     }
 }
 

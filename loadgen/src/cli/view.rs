@@ -2,6 +2,7 @@
 //! page in a browser.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -79,6 +80,9 @@ struct ServerArgs {
 /// The arguments of `play`.
 #[derive(Debug, Args)]
 pub(super) struct PlayArgs {
+    /// Begin with so many append rounds in the form: 1 to p
+    #[arg(long, value_name = "Q")]
+    append_rounds: Option<NonZeroU32>,
     #[command(flatten)]
     at: PageArgs,
 }
@@ -106,7 +110,8 @@ pub(super) fn run(args: &ViewArgs) -> anyhow::Result<Exit> {
 
 /// Serves the page of runs that are made up.
 pub(super) fn run_play(args: &PlayArgs) -> anyhow::Result<Exit> {
-    serve(play::router(), "#/play", &args.at)
+    let rounds = args.append_rounds.map_or_else(String::new, |rounds| format!("?append_rounds={rounds}"));
+    serve(play::router(), &format!("#/play{rounds}"), &args.at)
 }
 
 fn serve(pages: Router, fragment: &str, at: &PageArgs) -> anyhow::Result<Exit> {

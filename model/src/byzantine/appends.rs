@@ -51,7 +51,9 @@ impl Conduct for LateAppend {
 
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         let access = self.access.get();
-        access >= process.from && process.executed_append(access) == Some(&self.value)
+        // Within the append rounds a correct process repeats its first append (K2).
+        let is_own = process.is_within_rounds(access) && process.append(1) == Some(&self.value);
+        access >= process.from && !is_own && process.executed_append(access) == Some(&self.value)
     }
 }
 
@@ -106,7 +108,9 @@ impl Conduct for RepeatAppend {
     }
 
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
-        (process.from.max(2)..process.next_access()).any(|number| process.append(number).is_some())
+        // Within the append rounds a correct process repeats its append too (K2).
+        let mut numbers = process.from..process.next_access();
+        numbers.any(|number| !process.is_within_rounds(number) && process.append(number).is_some())
     }
 }
 
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn repetition_shows_by_an_append_after_the_first_access() {
+    fn repetition_shows_by_an_append_after_the_append_rounds() {
         assert_eq!(fired("repeat-append", vec![joined(), append(1, "a"), append(2, "a")]), 1);
         assert_eq!(fired("repeat-append", vec![joined(), append(1, "a"), read(2)]), 0);
     }

@@ -200,6 +200,11 @@ impl<'a> ObservedProcess<'a> {
         self.events.accesses.get(index)?.as_ref()
     }
 
+    /// Whether a process may append in its access of this number (B2).
+    pub(super) fn is_within_rounds(&self, number: u64) -> bool {
+        number <= self.run.append_rounds.into()
+    }
+
     /// The value that its access of this number appended, once it was executed.
     pub(super) fn executed_append(&self, number: u64) -> Option<&'a Value> {
         self.append(number).filter(|_| self.events.executed.len() as u64 >= number)

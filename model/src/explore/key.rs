@@ -168,7 +168,7 @@ impl Space {
         match self.setup.window {
             AppendWindow::FirstAccess => 2 * u64::from(view.end().get()) + u64::from(view.sealed),
             AppendWindow::Open => {
-                let last = self.params.append_phases();
+                let last = self.params.counted_entries();
                 let counted = view.held().filter(|(position, _)| position.get() < last);
                 let held = counted.fold(0, |held, (position, _)| held | 1 << position.get());
                 view.reads << last | held
@@ -177,7 +177,7 @@ impl Space {
     }
 
     fn holding_radix(&self) -> u64 {
-        let last = self.params.append_phases();
+        let last = self.params.counted_entries();
         match self.setup.window {
             AppendWindow::FirstAccess => 2 * (u64::from(last) + 1),
             AppendWindow::Open => (u64::from(self.params.reads()) + 1) << last.min(32),

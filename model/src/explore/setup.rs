@@ -155,9 +155,10 @@ pub enum SetupError {
     /// n, p, r or q is out of its range.
     #[error(transparent)]
     Params(#[from] ParamsError),
-    /// Append rounds need rounds.
+    /// In an order without rounds no process can tell which phase is its warp's q-th.
     #[error(
-        "append rounds q = {0} without rounds: give 1, or an order in which each warp comes once a round"
+        "append rounds q = {0} in any order of the warps: a process tells by the number of a phase whether it is \
+         its warp's q-th, which takes an order in which each warp comes once a round; give such an order, or 1"
     )]
     AppendRounds(u32),
     /// The states are too many for keys of 128 bits.

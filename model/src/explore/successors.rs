@@ -15,7 +15,7 @@ struct Candidate {
     /// A correct process whose next access appends.
     appends: bool,
     /// A Byzantine process that wins no other append (K1).
-    has_won: bool,
+    excluded: bool,
     /// A correct process that may have nothing ready.
     may_miss: bool,
     has_ended: bool,
@@ -156,7 +156,7 @@ fn members(
     let late = space.setup.late;
     let newcomer = |&(process, kind): &(ProcessId, ProcessKind)| {
         let appends = matches!(kind, ProcessKind::Correct(_));
-        Candidate { process, kind, appends, has_won: false, may_miss: appends && late > 0, has_ended: false }
+        Candidate { process, kind, appends, excluded: false, may_miss: appends && late > 0, has_ended: false }
     };
     let known = |process| {
         let kind = state.kind(process)?;
@@ -165,14 +165,14 @@ fn members(
                 process,
                 kind,
                 appends: correct.appends(),
-                has_won: false,
+                excluded: false,
                 may_miss: correct.appends() && correct.missed < late,
                 has_ended: correct.has_ended(),
             },
             Slot::Byzantine { won, .. } => {
                 let (appends, may_miss, has_ended) = (false, false, false);
-                let has_won = *won && space.setup.window == AppendWindow::FirstAccess;
-                Candidate { process, kind, appends, has_won, may_miss, has_ended }
+                let excluded = *won && space.setup.window == AppendWindow::FirstAccess;
+                Candidate { process, kind, appends, excluded, may_miss, has_ended }
             }
             Slot::Empty => return None,
         })
@@ -211,7 +211,7 @@ fn accesses(space: &Space, present: &[&Candidate], may_win: bool) -> Vec<Vec<(Pr
         Adversary::Lean => {
             let reads = byzantine.iter().map(|member| (member.process, Action::Read));
             plans[0].extend(reads);
-            let first = byzantine.iter().position(|member| !(may_win && member.has_won));
+            let first = byzantine.iter().position(|member| !(may_win && member.excluded));
             if let Some(first) = first {
                 let with = |action| {
                     let mut plan = plans[0].clone();

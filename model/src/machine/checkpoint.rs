@@ -6,8 +6,8 @@
 //! is in it that only phases need. So two machines that answer the same from now on have the same checkpoint,
 //! but for the time.
 //!
-//! [`Machine::from_checkpoint`](super::Machine::from_checkpoint) reads it back and trusts nothing in it. The
-//! compact [snapshot](super::Machine::write_snapshot) is for ended instances in memory.
+//! [`Machine::from_checkpoint`](super::Machine::from_checkpoint) reads it back and trusts nothing in it.
+//! Ended instances have a compact [snapshot](super::Machine::write_snapshot), in memory and in the log.
 
 use crate::access::Op;
 use crate::params::Patience;

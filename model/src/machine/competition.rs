@@ -19,7 +19,7 @@ pub(super) struct CompetingAppend {
     /// The append's place in the order of acceptance.
     pub(super) accepted: u64,
     /// Whether it takes no part in who wins though the window is open, as its process has won before (K1).
-    pub(super) has_won: bool,
+    pub(super) excluded: bool,
     /// `LimitReached` until the append competes, which it does only inside the append window (A2).
     pub(super) answer: AppendAnswer,
 }
@@ -45,7 +45,7 @@ impl ArbiterRanks {
     /// can win, so the order of the others does not matter.
     pub(super) fn arrange(&self, params: &Params, phase: Phase, appends: &mut [CompetingAppend]) {
         let seed = params.spec().seed;
-        let appending = appends.iter().enumerate().filter(|(_, append)| !append.has_won);
+        let appending = appends.iter().enumerate().filter(|(_, append)| !append.excluded);
         let first = match params.spec().arbiter {
             Arbiter::FirstCome => appending.min_by_key(|(_, append)| append.accepted),
             Arbiter::Uniform => appending
@@ -61,8 +61,8 @@ impl ArbiterRanks {
 /// The appends of a phase compete on the list itself, in the order in which they stand. The others fail.
 pub(super) fn compete(phase: Phase, list: &List, appends: &mut [CompetingAppend]) {
     let turn = list.turn();
-    for CompetingAppend { process, value, answer, has_won, .. } in appends.iter_mut() {
-        *answer = match has_won {
+    for CompetingAppend { process, value, answer, excluded, .. } in appends.iter_mut() {
+        *answer = match excluded {
             true => AppendAnswer::Failed,
             false => turn.append(Entry { value: value.clone(), process: *process, phase }),
         };

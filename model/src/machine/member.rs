@@ -67,8 +67,8 @@ const REFUSED: u8 = 1 << 3;
 const APPENDS: u8 = 1 << 4;
 /// It has not been heard of since the server restarted (F3).
 const AWAY: u8 = 1 << 5;
-/// It has won an append and wins no other (K1).
-const WON: u8 = 1 << 6;
+/// It has won an append under `first_access` and takes no part in who wins another (K1).
+const EXCLUDED: u8 = 1 << 6;
 
 /// The data that is used once or twice in the life of a process.
 #[derive(Clone, Debug, Default)]
@@ -123,13 +123,18 @@ impl Member {
         self.marks |= LEFT;
     }
 
-    /// Whether it has won an append and wins no other (K1).
-    pub(super) fn has_won(&self) -> bool {
-        self.marks & WON != 0
+    /// Whether it has won an append under `first_access` and takes no part in who wins another (K1).
+    pub(super) fn is_excluded(&self) -> bool {
+        self.marks & EXCLUDED != 0
     }
 
-    pub(super) fn win(&mut self) {
-        self.marks |= WON;
+    pub(super) fn exclude(&mut self) {
+        self.marks |= EXCLUDED;
+    }
+
+    /// Whether its next access, if it is an append, must have the value of its first one (B2).
+    pub(super) fn appends_are_compared(&self, append_rounds: u64) -> bool {
+        self.next.get() <= append_rounds && !self.has_left()
     }
 
     /// Whether an access was refused on its stream, and none accepted since.

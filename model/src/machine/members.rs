@@ -208,22 +208,23 @@ impl Members {
     pub(super) fn note_append(&mut self, process: ProcessId, number: AccessNumber, phase: Phase) {
         let append = &mut self.cold_members[process.index()].append;
         if append.is_none()
-            || (number.get() <= self.append_rounds && !self.members[process.index()].has_won())
+            || (number.get() <= self.append_rounds && !self.members[process.index()].is_excluded())
         {
             *append = Some(phase);
         }
     }
 
-    /// Whether an append of a process, which is accepted, may be late or repeated, or be compared with later
-    /// ones (B2): with one append round, no first access.
+    /// Whether an append with this number, which is accepted, is to be checked (B2): with one append round,
+    /// no first access.
     #[inline]
-    pub(super) fn looks_repeated(&self, number: AccessNumber) -> bool {
+    pub(super) fn is_to_check(&self, number: AccessNumber) -> bool {
         number.get() != self.append_rounds || !self.first_appends.is_empty()
     }
 
-    /// How an append is late or repeated; `None` if it is neither.
+    /// Compares an append with the first one of its process, or keeps it as that for later ones. Returns how
+    /// it is late or repeated; `None` if it is neither.
     #[cold]
-    pub(super) fn late_append(
+    pub(super) fn check_append(
         &mut self,
         process: ProcessId,
         number: AccessNumber,
@@ -251,9 +252,14 @@ impl Members {
 
     /// The value of the first append of a process, as long as another one may have to be the same.
     fn first_append(&self, process: ProcessId) -> Option<&Value> {
-        let member = &self[process];
-        let may_append = member.next.get() <= self.append_rounds && !member.has_left();
-        self.first_appends.get(&process).filter(|_| may_append)
+        let is_compared = self[process].appends_are_compared(self.append_rounds);
+        self.first_appends.get(&process).filter(|_| is_compared)
+    }
+
+    /// Forgets the first appends with which none is compared any more.
+    pub(super) fn forget_first_appends(&mut self) {
+        let (members, rounds) = (&self.members, self.append_rounds);
+        self.first_appends.retain(|process, _| members[process.index()].appends_are_compared(rounds));
     }
 
     /// A process as data. `ended` is whether no phase opens any more.

@@ -180,6 +180,22 @@ impl Machine {
         Ok(checkpoint.into_machine(params))
     }
 
+    /// The state in these bytes, which are checked to be a snapshot of an instance with these parameters that
+    /// ended at this time, so that [`Self::from_snapshot`] makes a machine of them: they are trusted in
+    /// nothing.
+    ///
+    /// # Errors
+    /// What is wrong with them; `None` if they are no snapshot.
+    pub fn check_snapshot(
+        params: &Params,
+        ended: Time,
+        bytes: &mut Decoder<'_>,
+    ) -> Result<State, Option<CheckpointError>> {
+        let checkpoint = Checkpoint { time: ended, ..snapshot::read(params, bytes).ok_or(None)? };
+        checkpoint.check(params)?;
+        Ok(checkpoint.state)
+    }
+
     /// The machine of which the snapshot was written; `None` if these bytes are no snapshot with these
     /// parameters.
     #[must_use]
@@ -242,9 +258,9 @@ impl<S: PhaseOrder> Machine<S> {
     }
 
     /// An append of a process has won (K1).
-    pub(super) fn win(&mut self, process: ProcessId) {
+    pub(super) fn note_win(&mut self, process: ProcessId) {
         if self.phases.wins_once() {
-            self.members[process].win();
+            self.members[process].exclude();
         }
     }
 

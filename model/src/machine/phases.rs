@@ -174,6 +174,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
         let phase = self.phases.phase();
         self.list.seal(phase);
+        self.members.forget_first_appends();
         events.push(Event::Sealed { phase, length: self.list.len() });
         for process in self.members.take_early_reports() {
             self.compare_report(process, events);
@@ -267,8 +268,8 @@ impl<S: PhaseOrder> Machine<S> {
             let WaitingAccess { op, session, accepted } = machine.members.take_append(due);
             if let Op::Append(value) = op {
                 let (number, answer) = (due.number, AppendAnswer::LimitReached);
-                let has_won = open && machine.members[process].has_won();
-                appends.push(CompetingAppend { process, number, session, value, accepted, has_won, answer });
+                let excluded = open && machine.members[process].is_excluded();
+                appends.push(CompetingAppend { process, number, session, value, accepted, excluded, answer });
             }
         });
         self.compete(appends, open, events);
@@ -323,7 +324,7 @@ impl<S: PhaseOrder> Machine<S> {
             self.members.note_append(process, number, phase);
             if let AppendAnswer::Success(position) = answer {
                 push_event(events, || Event::Added { position, process, phase, value });
-                self.win(process);
+                self.note_win(process);
             }
             let cached = CachedAnswer { phase, content, session, append: true };
             self.answer(process, number, cached, Answer::Append(answer), events);

@@ -159,8 +159,8 @@ impl<S: PhaseOrder> Machine<S> {
             Op::Append(value) => {
                 let appended = value.clone();
                 push_event(events, || Event::Accepted { process, number, session, op: Op::Append(appended) });
-                if self.members.looks_repeated(number)
-                    && let Some(detail) = self.members.late_append(process, number, value)
+                if self.members.is_to_check(number)
+                    && let Some(detail) = self.members.check_append(process, number, value)
                 {
                     self.accuse(process, OffenceKind::LateAppend, Some(number), detail, events);
                 }

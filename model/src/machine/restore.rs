@@ -165,15 +165,16 @@ impl Checkpoint {
             Op::Append(value) => Some(value),
             Op::Read { .. } => None,
         });
-        let compared = given.first_append.iter();
-        let next = given.next.get();
+        // Its first append waits, or was executed (B2).
+        let is_compared = !(ended || left) && given.next.get() <= params.append_rounds().into();
+        let first_append = given.first_append.as_ref();
+        let fits_first = match given.append {
+            None => first_append == values.clone().next().filter(|_| is_compared),
+            Some(_) => first_append.is_some() == is_compared,
+        };
+        ensure(fits_first, "its first append is not the one that later ones are compared with")?;
         ensure(
-            given.first_append.is_none()
-                || (!(ended || left) && (2..=u64::from(params.append_rounds())).contains(&next)),
-            "its first append is compared with none",
-        )?;
-        ensure(
-            values.chain(&given.decision).chain(compared).all(|value| fits(params, value)),
+            values.chain(&given.decision).chain(first_append).all(|value| fits(params, value)),
             "a value of it is too large",
         )?;
         ensure(
@@ -316,7 +317,7 @@ impl Checkpoint {
         machine.accepted = self.accepted;
         machine.phases.go_to(self.phase);
         for entry in self.entries {
-            machine.win(entry.process);
+            machine.note_win(entry.process);
             machine.list.turn().append(entry);
         }
         if let Some(sealed) = self.sealed {

@@ -2,7 +2,9 @@
 //!
 //! Nothing waits at an ended instance and no phase opens any more (F10), so tallies, queues and patience are
 //! not needed. A snapshot holds the list and, for each process, what it may still ask for: the answers that
-//! are kept (F8b), its session (F8e), its decision, and the offences that it was accused of.
+//! are kept (F8b), its session (F8e), its decision, and the offences that it was accused of. Logs have
+//! snapshots in checkpoints, so what was written once must be read for ever: a change of the encoding is a
+//! new version of the log's rules.
 //!
 //! # Why not a replay
 //! A replay of the recorded events would need no snapshot, and saves a fifth of the bytes, but takes 2 to 3

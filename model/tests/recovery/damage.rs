@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use stickycas_model::access::Op;
+use stickycas_model::access::{Access, Op};
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::machine::{
     Checkpoint, CheckpointError, Entry, KeptAnswer, Machine, MemberCheckpoint, OffenceCount, State,
@@ -204,4 +204,47 @@ fn what_is_wrong_with_a_checkpoint_is_said() {
         "entry 0: its phase is out of order"
     );
     assert_eq!(refused(|it| it.sealed = Some(phase(1))), "the list is sealed too early or too late");
+}
+
+/// B2, K1: a checkpoint has the first append of a process as long as another one is compared with it, also
+/// behind the seal, where process 3 has an access within the append rounds left.
+#[test]
+fn a_first_append_with_which_others_are_compared_must_be_there() {
+    let value = |byte| Value::new(&[byte]).unwrap();
+    let patience = Patience::Finite(Duration::from_nanos(1));
+    let params = Arc::new(
+        Params::try_new(ParamsSpec { append_rounds: 2, patience, ..ParamsSpec::new(3, 3, 1) }).unwrap(),
+    );
+    let mut machine = Machine::new(Arc::clone(&params));
+    for member in 1..=3 {
+        machine.hello(Time::ZERO, process(member), 1, &mut Vec::new()).unwrap();
+    }
+    let append = |machine: &mut Machine, member, number, byte| {
+        let (process, number) = (process(member), AccessNumber::new(number).unwrap());
+        let access = Access { process, session: None, number, op: Op::Append(value(byte)), no_wait: false };
+        machine.access(machine.now(), access, &mut Vec::new()).unwrap();
+    };
+    let kept = |machine: &Machine| {
+        machine.checkpoint().members.iter().map(|it| it.first_append.clone()).collect::<Vec<_>>()
+    };
+    append(&mut machine, 1, 1, 10);
+    append(&mut machine, 2, 1, 20);
+    assert_eq!(kept(&machine), [Some(value(10)), Some(value(20)), None]);
+    machine.tick(machine.deadline().unwrap(), &mut Vec::new());
+    for (member, number, byte) in [(3, 1, 30), (1, 2, 10), (2, 2, 20)] {
+        append(&mut machine, member, number, byte);
+    }
+    assert!(machine.sealed());
+    assert_eq!(kept(&machine), [None, None, Some(value(30))]);
+    let refused = |member: usize, first: Option<u8>| {
+        let mut checkpoint = machine.checkpoint();
+        checkpoint.members[member].first_append = first.map(value);
+        Machine::from_checkpoint(Arc::clone(&params), checkpoint).unwrap_err().to_string()
+    };
+    let says = "its first append is not the one that later ones are compared with";
+    assert_eq!(refused(2, None), format!("process 3: {says}"));
+    assert_eq!(refused(0, Some(10)), format!("process 1: {says}"));
+    append(&mut machine, 3, 2, 31);
+    let offences = machine.status(machine.now()).offences;
+    assert_eq!(offences.iter().map(|offence| offence.first.process).collect::<Vec<_>>(), [process(3)]);
 }

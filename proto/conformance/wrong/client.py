@@ -29,6 +29,7 @@ WAYS = [
     "wrong-start",
     "another-number",
     "ignores-the-seal",
+    "appends-once",
 ]
 GIVE_UP_AFTER = 30
 # Codes of refusals after which the same request helps.
@@ -124,21 +125,23 @@ class Connection:
         return self.until_answered(lambda: self.call("Get", request))
 
     def access(self, number: Callable[[], int], op: Any) -> Any:
-        """An append or a read: its result."""
+        """An append or a read: its answer."""
         is_append = isinstance(op, access_pb2.Append)
 
         def attempt() -> Any:
             if self.attach:
                 access = sticky_cas_service_pb2.Access(number=number())
                 (access.append if is_append else access.read).CopyFrom(op)
-                answer = self.exchange(sticky_cas_service_pb2.ClientFrame(access=access)).answer
-                return answer.append if is_append else answer.read
+                return self.exchange(sticky_cas_service_pb2.ClientFrame(access=access)).answer
             if is_append:
                 request = sticky_cas_service_pb2.AppendRequest(access_number=number(), value=op.value)
             else:
                 request = sticky_cas_service_pb2.ReadRequest(access_number=number(), start=op.start)
             request.instance_id = self.id
-            return self.call("Append" if is_append else "Read", request).result
+            response = self.call("Append" if is_append else "Read", request)
+            answer = sticky_cas_service_pb2.Answer(phase=response.phase)
+            (answer.append if is_append else answer.read).CopyFrom(response.result)
+            return answer
 
         return self.until_answered(attempt)
 
@@ -219,6 +222,9 @@ def process(connection: Connection, task: dict[str, str], wrong: str) -> bytes:
     if own.HasField("decided"):
         return bytes(own.decided)
     warps = -(-parameters.processes // parameters.warp_size)
+    rounds = max(parameters.append_rounds, 1)
+    in_last = parameters.processes - (warps - 1) * parameters.warp_size
+    most = (warps - 1) * rounds + min(rounds, in_last)
     number = own.next_access_number
 
     def this_number() -> int:
@@ -227,25 +233,29 @@ def process(connection: Connection, task: dict[str, str], wrong: str) -> bytes:
             number += 1
         return number
 
-    if number == 1:
-        value = "wrong" if wrong == "another-value" else task["value"]
-        connection.access(this_number, access_pb2.Append(value=value.encode()))
-        number += 1
+    last = sticky_cas_service_pb2.Answer(phase=own.append.phase, append=own.append.result)
     for waiting in own.waiting:
         old = waiting.number
-        connection.access(lambda old=old: old, getattr(waiting, waiting.WhichOneof("op")))
+        answer = connection.access(lambda old=old: old, getattr(waiting, waiting.WhichOneof("op")))
+        last = answer if answer.HasField("append") else last
+    failed = access_pb2.APPEND_OUTCOME_FAILED
+    again = 0 if wrong == "appends-once" else warps * (rounds - 1)
+    while number == 1 or (last.append.outcome == failed and last.phase <= again):
+        value = "wrong" if wrong == "another-value" else task["value"]
+        last = connection.access(this_number, access_pb2.Append(value=value.encode()))
+        number += 1
     held: list[bytes] = []
     reads = known = 0
     while True:
         start = reads * parameters.read_size if wrong == "wrong-start" else len(held)
-        result = connection.access(this_number, access_pb2.Read(start=start))
+        result = connection.access(this_number, access_pb2.Read(start=start)).read
         if result.length < known:
             raise Final("the list has become shorter: entries are lost")
         known = result.length
         number, reads = number + 1, reads + 1
         held += result.values
         complete = result.sealed and len(held) == result.length and wrong != "ignores-the-seal"
-        if complete or len(held) >= warps or (wrong == "decides-early" and held):
+        if complete or len(held) >= most or (wrong == "decides-early" and held):
             break
     if not held:
         raise Final("the list is sealed and has no entry: there is no decision")

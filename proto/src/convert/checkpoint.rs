@@ -176,12 +176,14 @@ fn member_to_wire<'a>(member: &'a MemberCheckpoint, values: &mut ValueTable<'a>)
         append_phase: member.append.map_or(0, Phase::get),
         decision: member.decision.as_ref().map_or(0, |decision| values.place_of(decision) + 1),
         withdrawn: member.withdrawn.into(),
+        first_append: member.first_append.as_ref().map_or(0, |value| values.place_of(value) + 1),
     }
 }
 
 fn member_from_wire(member: &wire::Member, values: &[Value]) -> Result<MemberCheckpoint, WireError> {
     let has = |mark: u32| member.marks & mark != 0;
-    let decision = member.decision.checked_sub(1).map(|place| value_at("members.decision", values, place));
+    let value =
+        |field, place: u32| place.checked_sub(1).map(|place| value_at(field, values, place)).transpose();
     let too_many = WireError::Contradiction { field: "members.withdrawn", why: "is more than may wait" };
     let finite = Patience::Finite(Duration::from_nanos(member.patience_nanos));
     Ok(MemberCheckpoint {
@@ -195,9 +197,8 @@ fn member_from_wire(member: &wire::Member, values: &[Value]) -> Result<MemberChe
         waiting: member.waiting.iter().map(waiting_from_wire).collect::<Result<_, _>>()?,
         answers: answers_from_wire(member)?,
         append: Phase::new(member.append_phase),
-        // Of one append round there is none.
-        first_append: None,
-        decision: decision.transpose()?,
+        first_append: value("members.first_append", member.first_append)?,
+        decision: value("members.decision", member.decision)?,
         withdrawn: u16::try_from(member.withdrawn).map_err(|_| too_many)?,
     })
 }

@@ -31,6 +31,7 @@ pub fn spec_from_wire(wire: &v1::Parameters, drawn: Seed) -> Result<ParamsSpec, 
             0 => default.max_value_bytes,
             given => given,
         },
+        append_rounds: wire.append_rounds.max(1),
         ..default
     })
 }
@@ -61,6 +62,7 @@ impl From<&ParamsSpec> for v1::Parameters {
             pace: Some(duration_to_wire(spec.pace)),
             pipeline: spec.pipeline,
             max_value_bytes: spec.max_value_bytes,
+            append_rounds: if spec.append_rounds == 1 { 0 } else { spec.append_rounds },
         }
     }
 }
@@ -157,6 +159,8 @@ fn duration_or(
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
 
     fn request(processes: u32) -> v1::Parameters {
@@ -167,6 +171,15 @@ mod tests {
     fn an_absent_field_takes_its_default() {
         let spec = spec_from_wire(&request(4), Seed::new(7)).unwrap();
         assert_eq!(spec, ParamsSpec { seed: Seed::new(7), ..ParamsSpec::new(4, 2, 2) });
+    }
+
+    #[test]
+    fn one_append_round_takes_no_bytes() {
+        let bytes = |append_rounds| {
+            v1::Parameters::from(&ParamsSpec { append_rounds, ..ParamsSpec::new(4, 2, 2) }).encode_to_vec()
+        };
+        let (one, two) = (bytes(1), bytes(2));
+        assert_eq!((two.strip_prefix(&one[..]), one.len()), (Some(&[15 << 3, 2][..]), 29));
     }
 
     #[test]

@@ -35,10 +35,11 @@ fn member() -> impl Strategy<Value = MemberCheckpoint> {
         .prop_map(|(phase, session, append, content)| KeptAnswer { phase, session, append, content });
     let marks = any::<(bool, bool, bool, bool)>();
     let lists = (vec(waiting, 0..4), vec(answer, 0..4), any::<bool>());
-    let cold = (option::of(phase()), option::of(value()), any::<u16>());
+    let cold = (option::of(phase()), option::of(value()), option::of(value()), any::<u16>());
     (number(), patience(), marks, option::of(session()), lists, cold).prop_map(
-        |(next, patience, (joined, spent, refused, away), session, lists, (append, decision, withdrawn))| {
+        |(next, patience, (joined, spent, refused, away), session, lists, cold)| {
             let (waiting, mut answers, same) = lists;
+            let (append, first_append, decision, withdrawn) = cold;
             if same {
                 answers.iter_mut().for_each(|kept| kept.session = session);
             }
@@ -53,7 +54,7 @@ fn member() -> impl Strategy<Value = MemberCheckpoint> {
                 waiting,
                 answers,
                 append,
-                first_append: None,
+                first_append,
                 decision,
                 withdrawn,
             }

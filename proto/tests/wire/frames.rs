@@ -72,11 +72,11 @@ pub(crate) fn parameters() -> impl Strategy<Value = v1::Parameters> {
         duration().prop_map(PatienceChoice::Patience),
         Just(PatienceChoice::EndlessPatience(v1::EndlessPatience {})),
     ];
-    let sizes = (short_number(), short_number(), short_number(), short_number(), short_number());
+    let sizes = [(); 6].map(|()| short_number());
     let choices = (any::<(i32, i32, i32)>(), option::of(number()), vec(short_number(), 0..3));
     let times = (option::of(patience), option::of(duration()), option::of(duration()));
     (sizes, choices, times).prop_map(|(sizes, choices, times)| {
-        let (processes, warp_size, read_size, pipeline, max_value_bytes) = sizes;
+        let [processes, warp_size, read_size, pipeline, max_value_bytes, append_rounds] = sizes;
         let ((order, arbiter, append_window), seed, priority) = choices;
         let (patience_choice, join_timeout, pace) = times;
         v1::Parameters {
@@ -93,6 +93,7 @@ pub(crate) fn parameters() -> impl Strategy<Value = v1::Parameters> {
             pace,
             pipeline,
             max_value_bytes,
+            append_rounds,
         }
     })
 }

@@ -109,8 +109,8 @@ fn duration() -> impl Strategy<Value = Duration> {
     (0..=24 * 60 * 60_u64, 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
 }
 
-/// Any requested parameters, in range or not. A pipeline or value limit of 0 is not among them: on the wire
-/// it stands for the default.
+/// Any requested parameters, in range or not. A pipeline, value limit or number of append rounds of 0 is not
+/// among them: on the wire it stands for the default.
 pub(crate) fn params_spec() -> impl Strategy<Value = ParamsSpec> {
     let arbiter = prop_oneof![
         Just(Arbiter::FirstCome),
@@ -124,9 +124,9 @@ pub(crate) fn params_spec() -> impl Strategy<Value = ParamsSpec> {
         select(vec![AppendWindow::FirstAccess, AppendWindow::Open]),
         patience,
     );
-    let numbers = (any::<(u32, u32, u32, u64)>(), 1..=u32::MAX, 1..=u32::MAX);
+    let numbers = (any::<(u32, u32, u32, u64)>(), 1..=u32::MAX, 1..=u32::MAX, 1..=u32::MAX);
     (numbers, choices, duration(), duration()).prop_map(|(numbers, choices, join_timeout, pace)| {
-        let ((processes, warp_size, read_size, seed), pipeline, max_value_bytes) = numbers;
+        let ((processes, warp_size, read_size, seed), pipeline, max_value_bytes, append_rounds) = numbers;
         let (order, arbiter, append_window, patience) = choices;
         ParamsSpec {
             processes,
@@ -136,7 +136,7 @@ pub(crate) fn params_spec() -> impl Strategy<Value = ParamsSpec> {
             seed: Seed::new(seed),
             arbiter,
             append_window,
-            append_rounds: 1,
+            append_rounds,
             patience,
             join_timeout,
             pace,

@@ -13,9 +13,11 @@ from stickycas.v1 import access_pb2, sticky_cas_service_pb2
 class Known:
     """What only grows, as far as it was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, append_rounds: int) -> None:
+        self.append_rounds = append_rounds
         self.next_number = 1
         self.append: access_pb2.FirstAppend | None = None
+        """The append that won, or else the last within the append rounds."""
         self.entries: dict[int, bytes] = {}
         self.length, self.sealed = 0, False
 
@@ -26,8 +28,10 @@ class Known:
                 f"access {self.next_number - 1} was taken, and now {own.next_access_number} would be new"
             )
         now = own.append if own.HasField("append") else None
-        # An append that another program has made for the process may be an earlier one.
-        if self.append and (now is None or now.phase > self.append.phase):
+        # One that did not win may have been followed by another (K2), and one that another program has made for the process
+        # may be an earlier one.
+        is_last = self.append_rounds == 1 or self._has_won()
+        if self.append and (now is None or (now.phase > self.append.phase and is_last)):
             raise Lost(f"the append of phase {self.append.phase} was answered, and now it is not known")
         if self.append and now and now.phase == self.append.phase and now.result != self.append.result:
             raise Lost(f"the append of phase {now.phase} has another answer than before")
@@ -40,7 +44,8 @@ class Known:
             self.next_number = max(self.next_number, access.number + 1)
         if answer.HasField("append"):
             result = answer.append
-            self.append = self.append or access_pb2.FirstAppend(phase=answer.phase, result=result)
+            if not self.append or (access.number <= self.append_rounds and not self._has_won()):
+                self.append = access_pb2.FirstAppend(phase=answer.phase, result=result)
             if result.HasField("position"):
                 self._grows(result.position + 1, self.sealed)
                 self._stands(result.position, access.append.value)
@@ -48,6 +53,9 @@ class Known:
             self._grows(answer.read.length, answer.read.sealed)
             for position, value in enumerate(answer.read.values, answer.read.start):
                 self._stands(position, value)
+
+    def _has_won(self) -> bool:
+        return self.append is not None and self.append.result.HasField("position")
 
     def _grows(self, length: int, sealed: bool) -> None:
         if length < self.length or (self.sealed and (not sealed or length > self.length)):

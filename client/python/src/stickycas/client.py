@@ -19,7 +19,7 @@ from stickycas import _watch
 from stickycas._accesses import AttachedProcess, UnaryProcess
 from stickycas._list import Listed, list_all
 from stickycas._servers import Servers
-from stickycas.errors import Refused
+from stickycas.errors import Refused, StickyCasError
 from stickycas.process import Process, Strategy, correct
 from stickycas.v1 import history_pb2, instance_pb2, instance_service_pb2
 
@@ -66,6 +66,7 @@ class Client:
         roster: Sequence[str],
         warp_size: int = 1,
         read_size: int | None = None,
+        append_rounds: int = 1,
         patience: float | timedelta | None = None,
         join_timeout: float | timedelta | None = None,
         pace: float | timedelta | None = None,
@@ -73,7 +74,8 @@ class Client:
     ) -> instance_pb2.Instance:
         """Creates an instance; with a name it may be repeated, and finds the one that is there.
 
-        `roster`: the principals of processes 1, 2, ...; `read_size`: by default one for each process. Times are in seconds;
+        `roster`: the principals of processes 1, 2, ...; `read_size`: by default one for each process; `append_rounds`:
+        the first phases of a warp in which it may append. Times are in seconds;
         a patience of `math.inf` has no end. `parameters`: further ones of `Parameters` in instance.proto.
         """
         if isinstance(roster, str) or not roster:
@@ -82,6 +84,10 @@ class Client:
         for key, size in {"warp_size": warp_size, "read_size": read_size}.items():
             if not 1 <= size <= len(roster):
                 raise ValueError(f"{key} is {size}: give 1 to {len(roster)}, the number of processes")
+        if not 1 <= append_rounds <= warp_size:
+            raise ValueError(f"append_rounds is {append_rounds}: give 1 to {warp_size}, the warp size")
+        if append_rounds > 1:
+            parameters["append_rounds"] = append_rounds
         if patience == math.inf:
             parameters["endless_patience"], patience = instance_pb2.EndlessPatience(), None
         times = {"patience": patience, "join_timeout": join_timeout, "pace": pace}
@@ -97,6 +103,8 @@ class Client:
             # Without a name another call makes another instance.
             may_repeat=name != "",
         )
+        if max(created.instance.parameters.append_rounds, 1) != append_rounds:
+            raise StickyCasError("the server is so old that it knows no append_rounds")
         return created.instance
 
     async def get(self, instance: str) -> instance_service_pb2.GetResponse:

@@ -57,7 +57,12 @@ class Process(ABC):
         self.number = found.own.process
         """The number of the process, from 1."""
         self._next = found.own.next_access_number
-        self._known = Known()
+        warp_size = self.parameters.warp_size
+        self._rounds = max(self.parameters.append_rounds, 1)
+        self._warps = -(-self.parameters.processes // warp_size)
+        in_last = self.parameters.processes - (self._warps - 1) * warp_size
+        self._most = (self._warps - 1) * self._rounds + min(self._rounds, in_last)
+        self._known = Known(self._rounds)
         self._known.told(found.own)
         self._one_at_a_time = asyncio.Lock()
         self._unanswered: sticky_cas_service_pb2.Access | None = None
@@ -75,14 +80,22 @@ class Process(ABC):
         read = answer.read
         return ReadEntries(answer.phase, read.start, list(read.values), read.length, read.sealed)
 
+    @property
+    def is_to_append(self) -> bool:
+        """Whether the next access of a correct process appends: until it wins, or its warp had its append rounds (K2)."""
+        last = self._known.append
+        if last is None:
+            return self.own.next_access_number == 1
+        failed = last.result.outcome == access_pb2.APPEND_OUTCOME_FAILED
+        return failed and last.phase <= self._warps * (self._rounds - 1)
+
     async def read_all(self) -> list[bytes]:
         """Reads until no entry can be missing any more: a correct process decides from these."""
-        warps = -(-self.parameters.processes // self.parameters.warp_size)
         held: list[bytes] = []
         while True:
             read = await self.read(len(held))
             held += read.values
-            if len(held) >= warps or (read.sealed and len(held) == read.length):
+            if len(held) >= self._most or (read.sealed and len(held) == read.length):
                 return held
 
     async def decide(self, value: bytes) -> None:
@@ -137,8 +150,7 @@ def correct(proposal: bytes) -> Strategy:
     async def play(process: Process) -> bytes:
         if process.parameters.append_window == instance_pb2.APPEND_WINDOW_OPEN:
             raise NoDecision("the append window of this instance is open: this strategy is for first_access")
-        if process.own.next_access_number == 1:
-            # Whatever the answer.
+        while process.is_to_append:
             await process.append(proposal)
         decision = mode(await process.read_all())
         if decision is None:

@@ -73,31 +73,49 @@ pub(super) struct KnownMember {
     /// Its next access, by its welcome or by Get.
     pub(super) next: u64,
     pub(super) waiting: BTreeSet<AccessNumber>,
+    /// Its append: the one that won, or else the last within the append rounds.
     pub(super) append: Option<(Phase, AppendAnswer)>,
     pub(super) decided: Option<Value>,
 }
 
 impl KnownMember {
     /// Takes in an answer to the process, on its stream or to a call.
-    pub(super) fn learn(&mut self, told: &Told) {
+    pub(super) fn learn(&mut self, told: &Told, append_rounds: u32) {
         match told {
-            Told::Welcome(own) => self.take(own),
+            Told::Welcome(own) => self.take(own, append_rounds),
             Told::Answered { number, phase, answer, .. } => {
                 // A read of an instance that is over has no number of its own.
                 let Some(phase) = phase else { return };
                 self.answered = self.answered.max(number.get());
                 if let Answer::Append(answer) = answer {
-                    self.append.get_or_insert((*phase, *answer));
+                    let rounds = if number.get() <= append_rounds.into() { append_rounds } else { 1 };
+                    self.note_append((*phase, *answer), rounds);
                 }
             }
             Told::Decided(value) => self.decided = Some(value.clone()),
         }
     }
 
-    pub(super) fn take(&mut self, own: &MemberState) {
+    fn note_append(&mut self, now: (Phase, AppendAnswer), append_rounds: u32) {
+        if self.append.is_none_or(|before| may_follow(before, now, append_rounds)) {
+            self.append = Some(now);
+        }
+    }
+
+    pub(super) fn take(&mut self, own: &MemberState, append_rounds: u32) {
         self.next = self.next.max(own.next.get());
         self.waiting.extend(own.waiting.iter().map(|(number, _)| *number));
-        self.append = self.append.or(own.append);
+        own.append.into_iter().for_each(|now| self.note_append(now, append_rounds));
         self.decided = self.decided.take().or_else(|| own.decided.clone());
     }
+}
+
+/// Whether an append may take the place of an earlier one of its process: of one that did not win, if there
+/// are several append rounds (K2).
+pub(super) fn may_follow(
+    before: (Phase, AppendAnswer),
+    now: (Phase, AppendAnswer),
+    append_rounds: u32,
+) -> bool {
+    append_rounds > 1 && !matches!(before.1, AppendAnswer::Success(_)) && now.0 > before.0
 }

@@ -30,7 +30,7 @@ mod expectations;
 mod known;
 
 pub use self::expectations::Observed;
-use self::known::{KnownMember, Shown};
+use self::known::{KnownMember, Shown, may_follow};
 
 /// All that is known of an instance when a round or a plan is over.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +167,7 @@ impl Checker<'_> {
                     if let Told::Welcome(own) = told {
                         self.member("welcome", own, member);
                     }
-                    member.learn(told);
+                    member.learn(told, self.evidence.params.append_rounds());
                 }
                 Fact::Status(status) => self.status(status),
                 Fact::Watched(events) => self.watched(events),
@@ -315,12 +315,12 @@ impl Checker<'_> {
             self.checked.found(ViolationKind::Reopened, what);
         }
         if let Some(own) = &status.own {
-            let mut member = KnownMember::default();
+            let (mut member, rounds) = (KnownMember::default(), self.evidence.params.append_rounds());
             for fact in known {
                 match fact {
-                    Fact::Told(process, told) if *process == own.process => member.learn(told),
+                    Fact::Told(process, told) if *process == own.process => member.learn(told, rounds),
                     Fact::Status(MemberStatus { own: Some(before), .. }) if before.process == own.process => {
-                        member.take(before);
+                        member.take(before, rounds);
                     }
                     _ => {}
                 }
@@ -350,7 +350,9 @@ impl Checker<'_> {
                 found(format!("access {number}, which waited, does not wait any more"));
             }
         }
-        if known.append.is_some() && own.append != known.append {
+        let rounds = self.evidence.params.append_rounds();
+        let stands = |before| own.append.is_some_and(|now| now == before || may_follow(before, now, rounds));
+        if !known.append.is_none_or(stands) {
             found(format!("its append is {:?}, though it was {:?}", own.append, known.append));
         }
         if known.decided.is_some() && own.decided != known.decided {

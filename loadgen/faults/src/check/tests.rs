@@ -413,3 +413,18 @@ fn the_verdict_is_the_judges() {
     story.reports[0].decision = Value::new(b"a");
     story.must_be(ViolationKind::Verdict, "VIOLATION: agreement was promised");
 }
+
+#[test]
+fn an_append_that_failed_may_be_followed_by_another() {
+    let at = |phase, answer| (Phase::new(phase).unwrap(), answer);
+    let (failed, won) = (AppendAnswer::Failed, AppendAnswer::Success(Position::new(0)));
+    for (before, now, rounds, follows) in [
+        (at(1, failed), at(3, won), 2, true),
+        (at(1, failed), at(3, failed), 2, true),
+        (at(1, failed), at(3, won), 1, false),
+        (at(3, failed), at(1, won), 2, false),
+        (at(1, won), at(3, failed), 2, false),
+    ] {
+        assert_eq!(may_follow(before, now, rounds), follows, "{before:?} {now:?} {rounds}");
+    }
+}

@@ -196,6 +196,12 @@ impl InstancePlan {
             pace: if random.below(5) == 0 { millis(random, 5, 40) } else { Duration::ZERO },
             ..ParamsSpec::new(n, p, 1 + below(random, n))
         };
+        let append_rounds = match spec.append_window {
+            AppendWindow::Open => 1,
+            // Of what is drawn already.
+            AppendWindow::FirstAccess => 1 + (spec.seed.get() % u64::from(p)) as u32,
+        };
+        let spec = ParamsSpec { append_rounds, ..spec };
         let params = Params::try_new(spec).expect("drawn parameters are in their ranges");
         // The client's calls append no empty value.
         let is_empty = |process: &ProcessId| match &truth.assignment(*process).expect("it is one of n").role {

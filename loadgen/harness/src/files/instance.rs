@@ -36,6 +36,9 @@ pub struct Instance {
     #[serde(default)]
     #[schemars(schema_with = "schema::append_window")]
     pub append_window: Option<Spanned<AppendWindow>>,
+    /// q, the number of a warp's first phases in which it may append (K1): 1 to p [default: 1].
+    #[schemars(range(min = 1))]
+    pub append_rounds: Option<Spanned<u32>>,
     /// The total time for which phases wait for one process (F3): a duration, or "none" for ever [default:
     /// "1s"].
     pub patience: Option<Spanned<PatienceText>>,
@@ -85,6 +88,7 @@ pub fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> 
     spec.seed = Seed::new(seed);
     put(&mut spec.order, given.order.as_deref().copied());
     put(&mut spec.append_window, given.append_window.as_deref().copied());
+    put(&mut spec.append_rounds, given.append_rounds.as_deref().copied());
     put(&mut spec.patience, given.patience.as_ref().map(|text| text.0));
     put(&mut spec.join_timeout, given.join_timeout.as_ref().map(|text| text.0));
     put(&mut spec.pace, given.pace.as_ref().map(|text| text.0));
@@ -127,8 +131,9 @@ fn blamed(error: &ParamsError, instance: &Spanned<Instance>) -> Range<usize> {
         ParamsError::Processes(_) => given.processes.as_ref().map(Spanned::span),
         ParamsError::WarpSize { .. } => given.warp_size.as_ref().map(Spanned::span),
         ParamsError::ReadSize { .. } => given.read_size.as_ref().map(Spanned::span),
-        ParamsError::AppendRounds { .. } => None,
-        ParamsError::OpenAppendRounds(_) => given.append_window.as_ref().map(Spanned::span),
+        ParamsError::AppendRounds { .. } | ParamsError::OpenAppendRounds(_) => {
+            given.append_rounds.as_ref().map(Spanned::span)
+        }
         ParamsError::UnknownPriority { .. } | ParamsError::RepeatedPriority(_) => {
             given.arbiter.as_ref().map(Spanned::span)
         }
@@ -152,6 +157,7 @@ impl Instance {
             order: Some(spec.order.into()),
             arbiter: Some(Arbiter::of(&spec.arbiter).into()),
             append_window: Some(spec.append_window.into()),
+            append_rounds: Some(spec.append_rounds.into()).filter(|_| spec.append_rounds > 1),
             patience: Some(PatienceText(spec.patience).into()),
             join_timeout: Some(DurationText(spec.join_timeout).into()),
             pace: Some(DurationText(spec.pace).into()),

@@ -44,13 +44,15 @@ macro_rules! files {
         [$(($name, include_str!(concat!("../../../../examples/scenarios/", $name, ".toml")))),+]
     };
 }
-const FILES: [(&str, &str); 6] = files!(
+const FILES: [(&str, &str); 8] = files!(
     "all-correct",
     "at-the-bound",
     "over-the-bound",
     "late-append-open",
     "late-append",
-    "silent-minority"
+    "silent-minority",
+    "one-append-round",
+    "append-rounds"
 );
 
 /// All of them.
@@ -122,6 +124,9 @@ mod tests {
             ("late-append-open", 8, "a a b b b"),
             ("late-append", 5, "a a b b"),
             ("late-append", 10, "a a b b"),
+            ("one-append-round", 2, "0 0"),
+            ("append-rounds", 3, "0 0 0"),
+            ("append-rounds", 8, "0 0 0 v v v v v"),
         ] {
             assert_eq!(list_after(name, phase), list, "{name} after phase {phase}");
         }

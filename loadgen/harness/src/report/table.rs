@@ -5,11 +5,15 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use stickycas_model::access::{Answer, AppendAnswer};
+use stickycas_model::bounds::strong_validity;
 use stickycas_model::describe;
 use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
+use stickycas_model::params::Params;
+use stickycas_model::predicates::appends_again;
 use stickycas_model::printable::printable;
 use stickycas_model::types::{Phase, ProcessId, Value};
+use stickycas_page::promise::Bound;
 
 use super::grid::{WIDTH, counted, grid_within, leave_out, width, wrapped};
 pub use super::grid::{align_right, grid, grouped};
@@ -61,7 +65,7 @@ fn write(record: &Record, rows: usize, emphasis: Style, width: usize) -> String 
     let written = heading(&mut text, record, width)
         .and_then(|()| processes(&mut text, record, rows, width))
         .and_then(|()| list(&mut text, record, rows, width))
-        .and_then(|()| verdict(&mut text, &record.verdict, emphasis, width));
+        .and_then(|()| verdict(&mut text, record, emphasis, width));
     written.expect("writing to a string does not fail");
     text
 }
@@ -73,22 +77,30 @@ fn heading(text: &mut String, record: &Record, width: usize) -> std::fmt::Result
         text.push_str(&wrapped(&printable(&scenario.about), width, "", ""));
     }
     let (n, p, r) = (params.processes(), params.warp_size(), params.read_size());
-    writeln!(text, "n = {n}, p = {p}, r = {r}, W = {}, c = {}", params.warps(), params.reads())
+    let rounds = match params.append_rounds() {
+        1 => String::new(),
+        rounds => format!(", q = {rounds}, T = {}", params.counted_entries()),
+    };
+    writeln!(text, "n = {n}, p = {p}, r = {r}{rounds}, W = {}, c = {}", params.warps(), params.reads())
 }
 
-/// The first answered append of each process, as the history shows it; others come from repeating strategies.
-fn first_appends(record: &Record) -> BTreeMap<ProcessId, (Phase, AppendAnswer)> {
+/// The answered append of each process that tells what became of its proposal (K2), as the history shows it;
+/// others come from repeating strategies.
+fn decisive_appends(record: &Record) -> BTreeMap<ProcessId, (Phase, AppendAnswer)> {
     let mut appends = BTreeMap::new();
     for recorded in &record.history {
         if let Event::Answered { process, phase, answer: Answer::Append(answer), .. } = recorded.event {
-            appends.entry(process).or_insert((phase, answer));
+            let told = appends.entry(process).or_insert((phase, answer));
+            if told.1 == AppendAnswer::Failed && appends_again(&record.scenario.params, told.0) {
+                *told = (phase, answer);
+            }
         }
     }
     appends
 }
 
 fn processes(text: &mut String, record: &Record, rows: usize, width: usize) -> std::fmt::Result {
-    let appends = first_appends(record);
+    let appends = decisive_appends(record);
     let columns = ["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"];
     // A file has every column.
     let mut table = grid_within(if rows == usize::MAX { usize::MAX } else { width }, columns);
@@ -143,7 +155,8 @@ fn list(text: &mut String, record: &Record, rows: usize, width: usize) -> std::f
     left_out(text, entries.len(), limit, "entry")
 }
 
-fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style, width: usize) -> std::fmt::Result {
+fn verdict(text: &mut String, record: &Record, emphasis: Style, width: usize) -> std::fmt::Result {
+    let (verdict, params) = (&record.verdict, &record.scenario.params);
     let headline = wrapped(&format!("verdict: {}", verdict.headline()), width, "", "  ");
     let title = verdict.verdict.title();
     // Styled behind the arrangement, which would count the codes of colours as characters.
@@ -162,9 +175,10 @@ fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style, width: usize) 
         let line = format!("{property:<21}  {observed:<8}  {promised}");
         text.push_str(&wrapped(&line, width, "  ", "    "));
     }
-    text.push_str(&wrapped(&theorem(verdict), width, "", "  "));
+    text.push_str(&wrapped(&theorem(verdict, params), width, "", "  "));
     if let Some(last) = verdict.last_decision_phase {
-        writeln!(text, "last decision: phase {last}, bound W*(1+c+m) = {}", verdict.phase_bound)?;
+        let rounds = if params.append_rounds() == 1 { "1" } else { "q" };
+        writeln!(text, "last decision: phase {last}, bound W*({rounds}+c+m) = {}", verdict.phase_bound)?;
     }
     if !verdict.late.is_empty() {
         let late: Vec<String> = verdict.late.iter().map(ToString::to_string).collect();
@@ -178,11 +192,11 @@ fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style, width: usize) 
 }
 
 /// The bound of Theorem 1 with the numbers of the run (V3).
-fn theorem(verdict: &Verdict) -> String {
-    let Verdict { n, p, f, distinct_correct_proposals: values, .. } = verdict;
-    let cost = u128::from(*f) * (u128::from(*values) + 1) * u128::from(*p);
-    let (sign, says) = if cost < u128::from(*n) { ("<", "inside") } else { (">=", "beyond") };
-    format!("theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}: {says} the bound")
+fn theorem(verdict: &Verdict, params: &Params) -> String {
+    let Verdict { f, distinct_correct_proposals: values, .. } = *verdict;
+    let bound = Bound::of(params);
+    let says = if strong_validity(params, f, values).is_ok() { "inside" } else { "beyond" };
+    format!("theorem: {}: {}: {says} the bound", bound.formula(), bound.strong(f, values))
 }
 
 /// The processes with offences on record, beside those that were observed to commit one (B2, B3).

@@ -100,7 +100,11 @@ impl Draw {
             writeln!(text, "pace = \"{}\"", self.pick(&["200us", "1ms", "2ms"]))?;
         }
         writeln!(text, "pipeline = {}\nmax_value_bytes = {}", self.up_to(16), 32 + self.random.below(1000))?;
-        writeln!(text, "seed = {}", self.random.below(1 << 40))
+        writeln!(text, "seed = {}", self.random.below(1 << 40))?;
+        match window {
+            "first_access" => writeln!(text, "append_rounds = {}", self.up_to(p.min(3))),
+            _ => Ok(()),
+        }
     }
 
     fn proposals(&mut self, text: &mut String, n: u64, correct: u64) -> std::fmt::Result {

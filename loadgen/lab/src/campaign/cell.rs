@@ -12,7 +12,7 @@ use stickycas_harness::files::instance::Arbiter;
 use stickycas_harness::files::schema::words;
 use stickycas_harness::files::schema_of_result;
 use stickycas_model::judge::Outcome;
-use stickycas_model::params::{AppendWindow, Order};
+use stickycas_model::params::{AppendWindow, Order, Params, ParamsSpec};
 
 /// The version of [`Results`].
 pub const RESULTS_VERSION: u32 = 1;
@@ -129,12 +129,15 @@ pub enum Figure {
     /// The fraction of runs whose strong validity broke against f, for each (p, |Vc|), with the proven
     /// frontier (V3).
     Resilience,
-    /// The phase of the last decision against the bound W*(1+c), over n, p and r (D2).
+    /// The phase of the last decision against the bound W*(q+c), over n, p and r (D2).
     Phases,
     /// The fraction of runs whose strong validity broke under the uniform arbiter, against its closed form.
     Chance,
     /// How many culprits were named, and whether anybody else was (B2).
     Blame,
+    /// For each number of append rounds the most Byzantine processes that never broke strong validity,
+    /// against the phase of the last decision, with both formulas (K2, K3).
+    Tradeoff,
 }
 
 /// The results of one point.
@@ -148,7 +151,7 @@ pub struct Cell {
     #[serde(with = "stickycas_model::seed_text")]
     #[schemars(with = "String")]
     pub first_seed: u64,
-    /// W*(1+c): where every correct process has decided if none misses a phase (D2).
+    /// W*(q+c): where every correct process has decided if none misses a phase (D2).
     pub phase_bound: u64,
     /// The counts.
     #[serde(flatten)]
@@ -186,22 +189,39 @@ pub struct Point {
     /// When appends count.
     #[schemars(schema_with = "append_window")]
     pub window: AppendWindow,
+    /// q, the append rounds; 1 where it is missing.
+    #[serde(default = "one")]
+    pub q: u32,
 }
 
+const fn one() -> u32 {
+    1
+}
+
+/// Why a point has parameters.
+pub(super) const POSSIBLE: &str = "points that cannot be are left out";
 /// The strategy of a point without Byzantine processes.
 pub const NO_STRATEGY: &str = "none";
 
 impl Point {
-    /// W = ceil(n/p).
+    /// The parameters of its instances; those that are no axis as in `others`.
     #[must_use]
-    pub fn warps(&self) -> u32 {
-        self.n.div_ceil(self.p)
+    pub fn spec(&self, others: ParamsSpec) -> ParamsSpec {
+        ParamsSpec {
+            processes: self.n,
+            warp_size: self.p,
+            read_size: self.r,
+            order: self.order,
+            append_window: self.window,
+            append_rounds: self.q,
+            ..others
+        }
     }
 
-    /// c = ceil(W/r).
+    /// The same with the default of each parameter that is no axis; `None` if there is no such instance.
     #[must_use]
-    pub fn reads(&self) -> u32 {
-        self.warps().div_ceil(self.r)
+    pub fn params(&self) -> Option<Params> {
+        Params::try_new(self.spec(ParamsSpec::new(self.n, self.p, self.r))).ok()
     }
 }
 

@@ -66,6 +66,7 @@ fn of_one(given: &Spanned<Instance>) -> Spanned<Instance> {
         warp_size: one(),
         read_size: one(),
         arbiter: None,
+        append_rounds: None,
         ..given.get_ref().clone()
     };
     Spanned::new(given.span(), instance)
@@ -120,13 +121,6 @@ fn check_values(point: &Point, instance: &ParamsSpec) -> Result<(), String> {
     let (Ok(strategy), Some(last)) = (point.strategy.parse::<Strategy>(), ProcessId::new(point.n)) else {
         return Ok(());
     };
-    let spec = ParamsSpec {
-        processes: point.n,
-        warp_size: point.p,
-        read_size: point.r,
-        append_window: point.window,
-        ..instance.clone()
-    };
-    let params = Params::try_new(spec).map_err(|error| error.to_string())?;
+    let params = Params::try_new(point.spec(instance.clone())).map_err(|error| error.to_string())?;
     strategy.check_values(last, &params).map_err(|error| error.to_string())
 }

@@ -95,6 +95,9 @@ pub(super) struct Axes {
     #[schemars(schema_with = "append_windows")]
     #[serde(default, alias = "window")]
     pub(super) append_window: Option<Spanned<Texts<AppendWindow>>>,
+    /// q, the append rounds; also `q` [default: 1].
+    #[serde(alias = "q")]
+    pub(super) append_rounds: Option<Spanned<Numbers>>,
 }
 
 fn strategies(generator: &mut SchemaGenerator) -> Schema {
@@ -132,6 +135,7 @@ impl Axes {
             arbiter: one(arbiter, Texts),
             order: one(instance.order.as_ref(), Texts),
             append_window: one(instance.append_window.as_ref(), Texts),
+            append_rounds: one(instance.append_rounds.as_ref(), Numbers),
             ..Self::default()
         }
     }
@@ -149,6 +153,7 @@ impl Axes {
             arbiter: self.arbiter.or_else(|| others.arbiter.clone()),
             order: self.order.or_else(|| others.order.clone()),
             append_window: self.append_window.or_else(|| others.append_window.clone()),
+            append_rounds: self.append_rounds.or_else(|| others.append_rounds.clone()),
         }
     }
 }

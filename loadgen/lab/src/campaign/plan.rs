@@ -8,7 +8,7 @@ use stickycas_harness::files::instance::Instance;
 use stickycas_harness::scenario::{File, FileError, Proposals, Template};
 use stickycas_model::params::ParamsSpec;
 
-use super::cell::{Figure, Point};
+use super::cell::{Figure, POSSIBLE, Point};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,14 +105,7 @@ impl Campaign {
     #[must_use]
     pub fn scenario(&self, cell: &CellPlan) -> String {
         let CellPlan { number, point, seeds } = cell;
-        let spec = ParamsSpec {
-            processes: point.n,
-            warp_size: point.p,
-            read_size: point.r,
-            order: point.order,
-            append_window: point.window,
-            ..self.instance.clone()
-        };
+        let spec = point.spec(self.instance.clone());
         let group = Faults {
             count: Some(point.f.into()),
             placement: Some(point.placement.into()),
@@ -142,10 +135,11 @@ impl CellPlan {
         self.seeds.end - self.seeds.start
     }
 
-    /// Messages of one run, which is what its cost grows with: each process joins, has 1 + c accesses, and
+    /// Messages of one run, which is what its cost grows with: each process joins, has q + c accesses, and
     /// decides.
     #[must_use]
     pub fn messages(&self) -> u64 {
-        u64::from(self.point.n) * (3 + u64::from(self.point.reads()))
+        let params = self.point.params().expect(POSSIBLE);
+        u64::from(self.point.n) * (2 + u64::from(params.append_rounds() + params.reads()))
     }
 }

@@ -48,6 +48,7 @@ impl Points {
         grid.vary(byzantine, |point| &mut point.f);
         grid.vary(numbers("distinct", axes.distinct, 1, Some(1))?, |point| &mut point.distinct);
         grid.vary(numbers("read_size", axes.read_size, 1, None)?, |point| &mut point.r);
+        grid.vary(numbers("append_rounds", axes.append_rounds, 1, Some(1))?, |point| &mut point.q);
         grid.vary(numbers("warp_size", axes.warp_size, 1, None)?, |point| &mut point.p);
         grid.vary(numbers("processes", axes.processes, 1, None)?, |point| &mut point.n);
         grid.vary(texts(axes.append_window), |point| &mut point.window);
@@ -107,8 +108,8 @@ impl Grid {
 
 /// Whether there is such an instance, and enough correct processes to propose so many values.
 fn is_possible(point: &Point) -> bool {
-    let Point { n, p, r, f, distinct, .. } = *point;
-    p <= n && r <= n && f.checked_add(distinct).is_some_and(|least| least <= n)
+    let Point { n, f, distinct, .. } = *point;
+    point.params().is_some() && f.checked_add(distinct).is_some_and(|least| least <= n)
 }
 
 /// The numbers of an axis, none below `least`. `default`: used if none is given; `None`: one must be given.

@@ -55,6 +55,7 @@ fn of_campaigns(settings: &Settings) -> Settings {
         ("read_size", Some("r")),
         ("byzantine", Some("f")),
         ("append_window", Some("window")),
+        ("append_rounds", Some("q")),
         ("arbiter", None),
         ("order", None),
     ] {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use stickycas_harness::command_line::word_of;
 use stickycas_harness::environment::Platform;
+use stickycas_model::bounds;
 
-use super::cell::{Cell, Made, RESULTS_VERSION, Results, Sweep};
+use super::cell::{Cell, Made, POSSIBLE, RESULTS_VERSION, Results, Sweep};
 use super::journal::{CampaignSource, Completed};
 use super::plan::{Campaign, CellPlan, SweepPlan};
 
@@ -25,7 +26,7 @@ pub fn results(source: &CampaignSource, campaign: &Campaign, completed: &Complet
             number,
             point: plan.point.clone(),
             first_seed,
-            phase_bound: u64::from(plan.point.warps()) * (1 + u64::from(plan.point.reads())),
+            phase_bound: bounds::phase_bound(&plan.point.params().expect(POSSIBLE), 0).get(),
             counts,
             network_runs,
             network_differences,

@@ -29,6 +29,8 @@ pub struct ExploreOptions {
     pub claims: Vec<Claim>,
     /// The largest n, if not that of the claim.
     pub largest: Option<u32>,
+    /// Only those with so many append rounds.
+    pub append_rounds: Option<u32>,
     /// How many searches at a time.
     pub jobs: NonZeroUsize,
 }
@@ -98,6 +100,10 @@ pub fn explore(
 ) -> anyhow::Result<Report> {
     let started = Instant::now();
     let tasks = tasks_of(options);
+    if tasks.is_empty() {
+        let reason = "there is no search of these claims with so many append rounds and so few processes";
+        return Err(UsageError(format!("{reason}: give another --append-rounds or --max-n")).into());
+    }
     // Before anything is searched for minutes.
     tasks.iter().try_for_each(|task| task.setup.check().with_context(|| UsageError(described(task))))?;
     let tasks = Arc::new(tasks);
@@ -176,6 +182,7 @@ fn length(task: &Task, witness: &Witness) -> (u32, bool, usize, u32, u32) {
 fn tasks_of(options: &ExploreOptions) -> Vec<Task> {
     let of = |claim: &Claim| tasks(*claim, options.largest.unwrap_or(claim.largest()));
     let mut all: Vec<Task> = options.claims.iter().flat_map(of).collect();
+    all.retain(|task| options.append_rounds.is_none_or(|rounds| task.setup.append_rounds == rounds));
     all.sort_by_key(|task| {
         let setup = &task.setup;
         (std::cmp::Reverse(setup.processes), setup.warp_size, setup.read_size)

@@ -83,6 +83,7 @@ pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<Strin
         warp_size: Some(setup.warp_size.into()),
         read_size: Some(setup.read_size.into()),
         append_window: Some(setup.window.into()),
+        append_rounds: Some(setup.append_rounds.into()).filter(|_| setup.append_rounds > 1),
         patience: Some(PatienceText(Patience::Finite(PATIENCE)).into()),
         arbiter: (!first.is_empty()).then(|| Arbiter::Priority(first).into()),
         ..Instance::default()

@@ -107,13 +107,27 @@ fn what_is_seen_of_simulated_instances_is_valid() {
     let late = PLAIN.replace("[instance]", "late = [2, 7]\n[instance]");
     let shuffled =
         PLAIN.replace("read_size = 2", "read_size = 2\norder = \"shuffled\"\narbiter = \"uniform\"");
+    let rounds = PLAIN.replace("read_size = 2", "read_size = 2\nappend_rounds = 2\narbiter = \"uniform\"");
+    let late_in_rounds = rounds.replace("[instance]", "late = [2, 7]\n[instance]");
+    let colluding_in_rounds = format!("{rounds}{byzantine}");
     let one_value = PLAIN.replace("distinct = 3", "distinct = 1");
-    for scenario in [PLAIN, &shuffled, &late, &format!("{one_value}{byzantine}")] {
+    let colluding = format!("{one_value}{byzantine}");
+    for scenario in [PLAIN, &shuffled, &late, &colluding, &rounds, &late_in_rounds, &colluding_in_rounds] {
         for seed in 0..40 {
             let finding = simulated(scenario, seed).judged();
             assert_eq!(finding.outcome, Outcome::Valid, "{scenario} {seed}: {:?}", finding.reasons);
         }
     }
+}
+
+#[test]
+fn a_process_that_stops_appending_is_caught() {
+    let rounds = PLAIN.replace("read_size = 2", "read_size = 2\nappend_rounds = 2");
+    let finding = simulated(&rounds, 5).changed(|seen| {
+        let loser = seen.iter_mut().find(|seen| won(&seen.accesses[0]).is_none()).unwrap();
+        loser.accesses.remove(1);
+    });
+    violates("K2", &finding);
 }
 
 #[test]

@@ -19,11 +19,12 @@ const fn flag(name: &'static str, table: &'static str, value_name: &'static str,
     Flag { name, table, value_name, help }
 }
 
-const FLAGS: [Flag; 27] = [
+const FLAGS: [Flag; 28] = [
     flag("seed", "", "N", "From which everything is drawn"),
     flag("processes", "instance", "N", "n, the processes of an instance"),
     flag("warp-size", "instance", "P", "p, the processes of a warp"),
     flag("read-size", "instance", "R", "r, the most entries that a read returns"),
+    flag("append-rounds", "instance", "Q", "q, the phases of a warp in which it may append"),
     flag("patience", "instance", "DURATION", PATIENCE),
     flag("distinct", "proposals", "K", "Different values that correct processes propose"),
     flag("value-bytes", "proposals", "BYTES", "Bytes of each value"),

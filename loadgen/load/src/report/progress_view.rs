@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use stickycas_harness::progress;
+use stickycas_model::bounds;
 
 use super::words::time_or_none;
 use crate::engine::LoadProgress;
@@ -24,7 +25,7 @@ pub struct ProgressView {
     /// `None` if standard error is no terminal.
     bar: Option<ProgressBar>,
     warm_up: Duration,
-    /// W*(1+c): the phases of an instance in which no process misses one.
+    /// W*(q+c): the phases of an instance in which no process misses one.
     phases: u64,
 }
 
@@ -34,8 +35,7 @@ impl ProgressView {
     pub fn new(profile: &Profile) -> Self {
         let length = profile.duration.map_or(0, |whole| whole.as_secs());
         let bar = progress::bar(length, "{elapsed_precise} {bar:60}\n{msg}");
-        let params = &profile.params;
-        let phases = u64::from(params.warps()) * (1 + u64::from(params.reads()));
+        let phases = bounds::phase_bound(&profile.params, 0).get();
         Self { bar, warm_up: profile.warm_up, phases }
     }
 

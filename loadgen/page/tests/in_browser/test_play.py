@@ -11,6 +11,9 @@ VERDICTS = {
     "all-correct": "VALID", "at-the-bound": "VALID", "late-append": "VALID", "silent-minority": "VALID",
     "over-the-bound": "BROKEN: strong validity (not promised: f*(|Vc|+1)*p < n does not hold: 2*(2+1)*2 = 12 >= 12)",
     "late-append-open": "BROKEN: agreement (not promised: append window open)",
+    "one-append-round": "BROKEN: common-value validity (not promised: 2*f*p < n does not hold: 2*3*4 = 24 >= 8), "
+    "strong validity (not promised: f*(|Vc|+1)*p < n does not hold: 3*(1+1)*4 = 24 >= 8)",
+    "append-rounds": "VALID",
 }
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -114,11 +117,12 @@ class Play(PageTest):
         self.width(1440, forced="active")
         self.addCleanup(self.width, 1440)
         self.press_text("latest")
-        for button in [".latest", ".story .primary"]:
-            colours = "const { color, backgroundColor, forcedColorAdjust } = getComputedStyle(document.querySelector(arguments[0])); return [color, backgroundColor, forcedColorAdjust]"
-            ink, ground, adjust = self.browser.execute_script(colours, button)
+        colours = "const { color, backgroundColor, forcedColorAdjust } = getComputedStyle(document.querySelector(arguments[0])); return [color, backgroundColor, forcedColorAdjust]"
+        for button in [".latest[aria-pressed=true]", ".story .primary"]:
+            # Otherwise the browser puts a plate behind the label.
+            self.wait(lambda: self.browser.execute_script(colours, button)[2] == "none", f"colours of its own, {button}")
+            ink, ground, _ = self.browser.execute_script(colours, button)
             self.assertNotEqual(ink, ground)
-            self.assertEqual(adjust, "none", "the browser puts a plate behind the label otherwise")
 
     def test_nobody_hears_of_an_instance_that_was_left(self):
         self.expected = ("404",)
@@ -270,6 +274,21 @@ class Play(PageTest):
         self.browser.execute_script("document.querySelectorAll('details').forEach((it) => { it.open = true; })")
         self.wait(lambda: len(self.all(".keys tbody tr")) == 7, "the warps")
         self.assertEqual(self.texts(".keys tbody tr:last-child th, .keys tbody tr:last-child td")[2:], ["1", "1", "0", "1", "0", "1", "0", "0"])
+
+    def test_append_rounds_are_a_slider(self):
+        self.open(self.served.address + "?append_rounds=2")
+        self.wait_for_text(".promises", "f*(|Vc|+1) = 1*(2+1) = 3 < 12 = T")
+        for field, text in {"processes": "8", "warp_size": "4", "byzantine": "3", "values": "1"}.items():
+            self.fill(f"#play-{field}", text)
+        self.wait_for_text(".promises", "2*f = 2*3 = 6 >= 4 = T")
+        self.find("#play-append_rounds").send_keys(Keys.END)
+        self.wait_for_text(".promises", "2*f = 2*3 = 6 < 8 = T")
+        self.assertIn("append_rounds = 4", self.browser.execute_script("return document.querySelector('.file').textContent"))
+        self.assertIn("q, append rounds: 4", self.texts("label"))
+        self.find(".form .primary").click()
+        self.wait(lambda: self.all("#promise-rounds"), "the run")
+        self.find("#promise-rounds").send_keys(Keys.HOME)
+        self.wait_for_text(".promises", "2*f*p = 2*3*4 = 24 >= 8 = n")
 
     def test_the_form_is_accessible_and_fits(self):
         for width in WIDTHS:

@@ -14,7 +14,7 @@ use stickycas_harness::report::html::words::counted;
 use stickycas_harness::stats::{Interval, Z_99};
 use stickycas_model::byzantine::{Collude, Silent, Strategy};
 use stickycas_model::ground_truth::Role;
-use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
+use stickycas_model::params::{AppendWindow, Params};
 use stickycas_model::types::ProcessId;
 
 use super::facets::{Column, Facet, in_common, panels, table};
@@ -25,7 +25,8 @@ const WIDTH: f64 = 380.0;
 /// The height of a line that shows how far the theorem's promise goes.
 const PROMISE: f64 = 15.0;
 const FRAME: Frame = Frame { left: 40.0, right: 370.0, top: 34.0, bottom: 244.0 };
-/// The most warps, and the most values, that the formula is computed for: it takes milliseconds up to there.
+/// The most entries, and the most values, that the formula is computed for: it takes milliseconds up to
+/// there.
 const LARGEST: (u32, u32) = (256, 16);
 /// Up to this f a line has a place for every f, beyond only for those that were counted.
 const FINE: u32 = 128;
@@ -41,8 +42,8 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
     if at.window != AppendWindow::FirstAccess || at.distinct == 0 || at.f.checked_add(at.distinct)? > at.n {
         return None;
     }
-    let params = Params::try_new(ParamsSpec::new(at.n, at.p, at.r)).ok()?;
-    if params.warps() > LARGEST.0 || at.distinct > LARGEST.1 {
+    let params = at.params()?;
+    if params.counted_entries() > LARGEST.0 || at.distinct > LARGEST.1 {
         return None;
     }
     let rank = Rank::of(&value, proposals::values(at.distinct));
@@ -50,23 +51,30 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
         (Arbiter::FirstCome | Arbiter::Priority(_), _) | (Arbiter::ByzantineFirst, Placement::Random) => {
             return None;
         }
-        (Arbiter::Uniform, Placement::Random) => byzantine_entries_if_drawn(at.n, at.f, params.warps()),
-        (Arbiter::Uniform, _) => byzantine_entries(shares(at, &params)?),
-        (Arbiter::ByzantineFirst, _) => byzantine_entries(shares(at, &params)?.into_iter().map(f64::ceil)),
+        (Arbiter::Uniform, Placement::Random) => {
+            byzantine_entries_if_drawn(at.n, at.f, params.counted_entries())
+        }
+        (Arbiter::Uniform, _) => byzantine_entries(warps(at, &params)?, at.q),
+        (Arbiter::ByzantineFirst, _) => {
+            // As if it had no other members than those that win.
+            let winners = |(members, byzantine): (u32, u32)| (members.min(at.q), byzantine.min(at.q));
+            byzantine_entries(warps(at, &params)?.into_iter().map(winners), at.q)
+        }
     };
     Some(drawn_proposals(&entries, at.n - at.f, at.distinct, rank))
 }
 
-/// The share of Byzantine members of each warp, by the fault plan that the runs were made with.
-fn shares(at: &Point, params: &Params) -> Option<Vec<f64>> {
+/// Of each warp the number of its members and of the Byzantine ones, by the fault plan that the runs were
+/// made with.
+fn warps(at: &Point, params: &Params) -> Option<Vec<(u32, u32)>> {
     let mut plan = FaultPlan::default();
     plan.place(at.placement, at.f, &Role::Byzantine(Strategy::Silent(Silent)), params, 0).ok()?;
     let processes: Vec<ProcessId> = ProcessId::all(at.n).collect();
-    let share = |warp: &[ProcessId]| {
+    let members = |warp: &[ProcessId]| {
         let byzantine = warp.iter().filter(|process| plan.role(**process).is_some()).count();
-        byzantine as f64 / warp.len() as f64
+        (warp.len() as u32, byzantine as u32)
     };
-    Some(processes.chunks(at.p as usize).map(share).collect())
+    Some(processes.chunks(at.p as usize).map(members).collect())
 }
 
 /// The share counted in a cell, beside the computed one.
@@ -162,7 +170,7 @@ fn graph(cells: &[&Cell], series: Series, x: &Scale, y: &Scale) -> Markup {
 /// Up to which f strong validity is promised under any arbiter, as a line of its own below the axis.
 fn promise(cells: &[&Cell], series: Series, x: &Scale, row: f64) -> Markup {
     let first = cells.first();
-    let largest = first.and_then(|cell| largest_f(cell.point.n, cell.point.p, cell.point.distinct));
+    let largest = first.and_then(|cell| largest_f(&cell.point));
     html! {
         @if let Some((cell, f)) = first.zip(largest) {
             @let end = x.at(f as f64).min(FRAME.right - 130.0);
@@ -251,6 +259,7 @@ mod tests {
             arbiter,
             order: Order::Ascending,
             window: AppendWindow::FirstAccess,
+            q: 1,
         }
     }
 
@@ -271,6 +280,10 @@ mod tests {
         let proposed = Point { strategy: "collude(value=v1)".to_owned(), ..larger };
         assert!(is(closed_form(&proposed), 0.0));
         assert!(is(closed_form(&at(5, 2, 0, Arbiter::FirstCome)), 0.0));
+        // In two append rounds all five win: three of five entries break it, and two do not.
+        let rounds = |f, arbiter| closed_form(&Point { q: 2, ..at(5, 2, f, arbiter) });
+        assert!(is(rounds(3, Arbiter::Uniform), 1.0));
+        assert!(is(rounds(2, Arbiter::ByzantineFirst), 0.0));
     }
 
     #[test]

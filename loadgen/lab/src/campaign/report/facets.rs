@@ -9,10 +9,11 @@ use crate::campaign::cell::{Cell, NO_STRATEGY, Point};
 /// An axis of a campaign: its name, and where a point lies on it.
 type Axis = (&'static str, fn(&Point) -> String);
 
-const AXES: [Axis; 10] = [
+const AXES: [Axis; 11] = [
     ("n", |point| point.n.to_string()),
     ("p", |point| point.p.to_string()),
     ("r", |point| point.r.to_string()),
+    (ROUNDS, |point| point.q.to_string()),
     ("|Vc|", |point| point.distinct.to_string()),
     ("f", |point| point.f.to_string()),
     ("strategy", |point| point.strategy.clone()),
@@ -21,6 +22,15 @@ const AXES: [Axis; 10] = [
     ("order", |point| word(&point.order)),
     ("window", |point| word(&point.window)),
 ];
+
+/// The axis of append rounds.
+const ROUNDS: &str = "q";
+
+/// The axes of these cells: that of append rounds only if any cell has several.
+fn axes(cells: &[&Cell]) -> impl Iterator<Item = Axis> + Clone {
+    let has_rounds = cells.iter().any(|cell| cell.point.q > 1);
+    AXES.into_iter().filter(move |(name, _)| has_rounds || *name != ROUNDS)
+}
 
 /// Where the point lies on an axis, with its name.
 fn label((name, value): Axis, point: &Point) -> String {
@@ -64,7 +74,7 @@ pub(super) fn panels<'a>(
 /// The cells by where they lie on all axes but `within`, in the order in which they come. Cells without
 /// Byzantine processes belong to every strategy and placement.
 fn facets<'a>(cells: &[&'a Cell], within: &[&str]) -> Vec<Facet<'a>> {
-    let across: Vec<Axis> = AXES.into_iter().filter(|(name, _)| !within.contains(name)).collect();
+    let across: Vec<Axis> = axes(cells).filter(|(name, _)| !within.contains(name)).collect();
     let together = |one: &Point, other: &Point| {
         let same = |axis: &&Axis| matters_to(**axis, one) && matters_to(**axis, other);
         across.iter().filter(same).all(|(_, value)| value(one) == value(other))
@@ -93,7 +103,7 @@ pub(super) fn in_common(cells: &[&Cell]) -> String {
     let Some(first) = cells.iter().find(|cell| cell.point.strategy != NO_STRATEGY).or(cells.first()) else {
         return String::new();
     };
-    let same = AXES.into_iter().filter(|axis| matters_to(*axis, &first.point) && !differs(cells, *axis));
+    let same = axes(cells).filter(|axis| matters_to(*axis, &first.point) && !differs(cells, *axis));
     same.map(|axis| label(axis, &first.point)).collect::<Vec<_>>().join(", ")
 }
 
@@ -110,12 +120,12 @@ pub(super) type Column = (&'static str, fn(&Cell) -> String);
 /// A row for each cell: where it lies, and these columns.
 pub(super) fn table(cells: &[&Cell], own: &[Column]) -> Table {
     let row = |cell: &&Cell| {
-        let place = AXES.iter().map(|(_, value)| value(&cell.point));
+        let place = axes(cells).map(|(_, value)| value(&cell.point));
         let own = own.iter().map(|(_, field)| field(cell));
         let numbers = |number: u64| std::iter::once(number.to_string());
         numbers(cell.number).chain(place).chain(numbers(cell.counts.runs)).chain(own).collect()
     };
-    let names = AXES.iter().map(|(name, _)| *name).chain(["runs"]).chain(own.iter().map(|(name, _)| *name));
+    let names = axes(cells).map(|(name, _)| name).chain(["runs"]).chain(own.iter().map(|(name, _)| *name));
     Table { head: ["cell"].into_iter().chain(names).collect(), rows: cells.iter().map(row).collect() }
 }
 

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `table` | for the terminal |
 //! | `page` | the page: the campaign, the results, figures in the order of the sweeps |
-//! | `resilience`, `chance`, `phases`, `blame`, `listing` | a figure for each kind of sweep |
+//! | `resilience`, `chance`, `phases`, `blame`, `tradeoff`, `listing` | a figure for each kind of sweep |
 //! | `facets` | the axes of a sweep that tell panels apart |
 //!
 //! | file | content |
@@ -25,6 +25,7 @@ mod page;
 mod phases;
 mod resilience;
 mod table;
+mod tradeoff;
 
 use std::path::Path;
 
@@ -87,6 +88,6 @@ pub fn csv(results: &Results) -> String {
 
 /// The columns of `results.csv`: the fields of a sweep and of its cell, in their order.
 const COLUMNS: &str = "\
-sweep number n p r f distinct strategy placement arbiter order window first_seed phase_bound runs valid outside unknown \
+sweep number n p r f distinct strategy placement arbiter order window q first_seed phase_bound runs valid outside unknown \
 violation agreement_broken termination_broken weak_broken common_broken strong_broken common_promised strong_promised \
 first_phase last_phase culprits named blamed accused example network_runs network_differences command";

@@ -5,7 +5,7 @@ use stickycas_harness::report::html::document::Document;
 use stickycas_harness::report::html::figure::{Figure, again};
 use stickycas_harness::report::html::words::{counted, grouped, moment, spent};
 
-use super::{blame, chance, listing, phases, resilience};
+use super::{blame, chance, listing, phases, resilience, tradeoff};
 use crate::campaign::cell::{Cell, Counts, Figure as Kind, Results, Sweep, sum};
 
 /// All figures, each with its number.
@@ -33,7 +33,7 @@ pub(super) fn page(results: &Results) -> Markup {
             (what_held(results))
             (contents(&sections))
             @for section in &sections { (section.markup()) }
-            (words_used())
+            (words_used(results))
         },
         footer: html! {
             "Algorithm and theorem: Georgiou, Piduguralla, Peri, \u{201c}Byzantine-Tolerant Consensus in "
@@ -112,6 +112,8 @@ fn made(results: &Results) -> Markup {
 /// Property by property.
 fn what_held(results: &Results) -> Markup {
     let all = |count: fn(&Cell) -> u64| grouped(sum(results.cells(), count));
+    let rounds = results.cells().any(|cell| cell.point.q > 1);
+    let bounds = if rounds { ["2 f < T", "f (|Vc| + 1) < T"] } else { ["2 f p < n", "f (|Vc| + 1) p < n"] };
     let open = results.cells().any(|cell| cell.point.window == stickycas_model::params::AppendWindow::Open);
     // The runs of cells in which the property was promised, and how many of them broke it.
     let of_promised = |promised: fn(&Counts) -> u64, broken: fn(&Counts) -> u64| {
@@ -144,9 +146,9 @@ fn what_held(results: &Results) -> Markup {
                             td { (all(|cell| cell.counts.weak_broken)) } td { "always" }
                         }
                         tr { th scope="row" { "common-value validity" } td { (of_promised(|counts| counts.common_promised, |counts| counts.common_broken)) }
-                            td { (all(|cell| cell.counts.common_broken)) } td { "2 f p < n" } }
+                            td { (all(|cell| cell.counts.common_broken)) } td { (bounds[0]) } }
                         tr { th scope="row" { "strong validity" } td { (of_promised(|counts| counts.strong_promised, |counts| counts.strong_broken)) }
-                            td { (all(|cell| cell.counts.strong_broken)) } td { "f (|Vc| + 1) p < n" } }
+                            td { (all(|cell| cell.counts.strong_broken)) } td { (bounds[1]) } }
                     }
                 }
             }
@@ -186,6 +188,7 @@ impl<'a> Section<'a> {
             Some(Kind::Phases) => phases::figures(sweep, &id),
             Some(Kind::Chance) => chance::figures(sweep, &id),
             Some(Kind::Blame) => blame::figures(sweep, &id),
+            Some(Kind::Tradeoff) => tradeoff::figures(sweep, &id),
             None => listing::figures(sweep, &id),
         };
         let numbered = figures.into_iter().map(|figure| {
@@ -214,7 +217,8 @@ impl<'a> Section<'a> {
     }
 }
 
-fn words_used() -> Markup {
+fn words_used(results: &Results) -> Markup {
+    let has_rounds = results.cells().any(|cell| cell.point.q > 1);
     html! {
         section class="words" {
             h2 { "Words" }
@@ -222,8 +226,21 @@ fn words_used() -> Markup {
                 dt { i { "n" } } dd { "processes" }
                 dt { i { "p" } } dd { "processes in a warp, a group that takes its turns together; " i { "W" } " = \u{2308}" i { "n/p" } "\u{2309} warps" }
                 dt { i { "r" } }
-                dd { "entries that one read returns; " i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads" }
-                dt { i { "f" } } dd { "Byzantine processes, and correct ones that missed their first phase" }
+                dd {
+                    "entries that one read returns; " i { "c" } " = \u{2308}" i { (if has_rounds { "T" } else { "W" }) "/r" }
+                    "\u{2309} reads"
+                }
+                @if has_rounds {
+                    dt { i { "q" } }
+                    dd {
+                        "append rounds: a warp may append in its first " i { "q" } " phases, and no process wins twice; so "
+                        i { "T" } " entries, min(" i { "q" } ", members) of each warp"
+                    }
+                }
+                dt { i { "f" } } dd {
+                    "Byzantine processes, and correct ones that missed "
+                    (if has_rounds { "an append round and have no entry" } else { "their first phase" })
+                }
                 dt { "|" i { "V" sub { "c" } } "|" } dd { "different values that correct processes propose" }
                 dt { "phase" } dd { "one step of the scheduler: one warp, at most one new entry" }
                 dt { "arbiter" } dd {

@@ -1,5 +1,5 @@
-//! The phase of the last decision against the bound W*(1+c), over n, p and r (paper, Theorem 1, Termination;
-//! SPEC D2).
+//! The phase of the last decision against the bound W*(q+c), over n, p and r (paper, Theorem 1, Termination;
+//! SPEC D2, K2).
 
 use maud::{Markup, html};
 use stickycas_harness::report::html::chart::{
@@ -8,7 +8,6 @@ use stickycas_harness::report::html::chart::{
 use stickycas_harness::report::html::figure::Figure;
 use stickycas_harness::report::html::words::counted;
 use stickycas_model::bounds;
-use stickycas_model::params::{Params, ParamsSpec};
 
 use super::facets::{Column, Facet, field, in_common, panels, table};
 use super::resilience::distinct;
@@ -75,7 +74,7 @@ fn panel(id: &str, facet: &Facet<'_>, sizes: &[u32], scales: &Scales) -> Markup 
         @for graph in graphs { (graph) }
     };
     let title = format!("Phases until the last decision against n, {}", facet.label);
-    let description = "A line for each warp size p: the bound W*(1+c). Points: the latest phase in which a run had its \
+    let description = "A line for each warp size p: the bound W*(q+c). Points: the latest phase in which a run had its \
                        last decision; whiskers go down to the earliest. Both axes are logarithmic. The numbers are in \
                        the table below the figure.";
     Drawing { id, title: &title, description, width: WIDTH, height: FRAME.bottom + 42.0 }.svg(&content)
@@ -102,9 +101,9 @@ fn graph(cells: &[&Cell], series: Series, scales: &Scales) -> Markup {
     }
 }
 
-/// W*(1+c) of an instance with n processes and the p and r of the point.
+/// W*(q+c) of an instance with n processes and the p and r of the point.
 fn bound_of(point: &Point, n: u32) -> Option<u64> {
-    let params = Params::try_new(ParamsSpec::new(n, point.p, point.r)).ok()?;
+    let params = Point { n, ..point.clone() }.params()?;
     Some(bounds::phase_bound(&params, 0).get())
 }
 
@@ -127,11 +126,14 @@ fn caption(cells: &[&Cell]) -> Markup {
         cells.iter().filter_map(|cell| Some((cell.counts.last_phase?, cell.phase_bound))).collect();
     let beyond = ended.iter().filter(|(last, bound)| last > bound).count();
     let at = ended.iter().filter(|(last, bound)| last == bound).count();
+    let has_rounds = cells.iter().any(|cell| cell.point.q > 1);
+    let (rounds, entries) = if has_rounds { ("q", "T") } else { ("1", "W") };
     html! {
         p {
-            i { "Lines" } ": the bound " i { "W" } " (1 + " i { "c" } ") with " i { "W" } " = "
+            i { "Lines" } ": the bound " i { "W" } " (" (rounds) " + " i { "c" } ") with " i { "W" } " = "
             "\u{2308}" i { "n/p" } "\u{2309} warps and "
-            i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads, which is the paper\u{2019}s "
+            i { "c" } " = \u{2308}" i { (entries) "/r" } "\u{2309} reads, which is " @if has_rounds { "for " i { "q" } " = 1 " }
+            "the paper\u{2019}s "
             "\u{398}(" i { "n" } "\u{b2}/(" i { "p" } "\u{b2}" i { "r" } ")) "
             "without its constant (Theorem 1, Termination). " i { "Points" } ": the latest phase in which any run had "
             "its last decision; whiskers lead down to the earliest. Both axes are logarithmic. "
@@ -147,5 +149,5 @@ fn caption(cells: &[&Cell]) -> Markup {
 const ENDS: [Column; 3] = [
     ("earliest", |cell| field(cell.counts.first_phase)),
     ("latest", |cell| field(cell.counts.last_phase)),
-    ("bound W(1+c)", |cell| cell.phase_bound.to_string()),
+    ("bound W(q+c)", |cell| cell.phase_bound.to_string()),
 ];

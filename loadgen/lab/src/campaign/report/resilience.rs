@@ -12,7 +12,6 @@ use stickycas_harness::report::html::figure::Figure;
 use stickycas_harness::report::html::words::{counted, grouped, percent};
 use stickycas_model::bounds;
 use stickycas_model::byzantine::Strategy;
-use stickycas_model::params::{Params, ParamsSpec};
 
 use super::facets::{Column, Facet, field, in_common, panels, table};
 use crate::campaign::cell::{Cell, NO_STRATEGY, Point, Sweep, sum};
@@ -69,7 +68,7 @@ impl Map<'_> {
             panels: panels(&id, &self.cells, &["p", "|Vc|", "f"], |id, facet| self.panel(id, facet)),
             caption: self.caption(),
             title,
-            legend: legend(),
+            legend: legend(&bound(&self.cells)),
             command: Some(self.sweep.command.clone()),
             table: table(&self.cells, &HELD),
             id,
@@ -97,8 +96,8 @@ impl Map<'_> {
             Some(cell((left_of(column), top_of(row)), (width, height), shade, &number, &words(shown)))
         });
         let columns_inside = rows.iter().enumerate().filter_map(|(row, (p, values))| {
-            let n = facet.cells.iter().find(|cell| cell.point.p == *p).map(|cell| cell.point.n)?;
-            let largest = largest_f(n, *p, *values)?;
+            let of = |cell: &&&Cell| (cell.point.p, cell.point.distinct) == (*p, *values);
+            let largest = largest_f(&facet.cells.iter().find(of)?.point)?;
             Some((row, columns.iter().filter(|f| u64::from(**f) <= largest).count()))
         });
         let frontier = columns_inside
@@ -129,7 +128,7 @@ impl Map<'_> {
                 "In all cells: " (in_common(&self.cells)) "."
             }
             p {
-                "Theorem 1 promises strong validity while " (bound()) ", left of the line. "
+                "Theorem 1 promises strong validity while " (bound(&self.cells)) ", left of the line. "
                 @if sums.inside > 0 {
                     "There it broke in "
                     strong { (grouped(sums.broken_inside)) " of " (counted(sums.inside, "run")) } ". "
@@ -180,7 +179,7 @@ impl Sums {
         let mut sums = Self::default();
         for cell in cells {
             let (point, counts) = (&cell.point, &cell.counts);
-            let inside = largest_f(point.n, point.p, point.distinct).is_some_and(|f| u64::from(point.f) <= f);
+            let inside = largest_f(point).is_some_and(|f| u64::from(point.f) <= f);
             let (runs, broken) = match inside {
                 true => (&mut sums.inside, &mut sums.broken_inside),
                 false => (&mut sums.beyond, &mut sums.broken_beyond),
@@ -193,9 +192,8 @@ impl Sums {
 }
 
 /// The most Byzantine processes with strong validity still promised; `None` if there is no such instance.
-pub(super) fn largest_f(n: u32, p: u32, values: u32) -> Option<u64> {
-    let params = Params::try_new(ParamsSpec::new(n, p, 1)).ok()?;
-    Some(bounds::largest_f(&params, values.into()))
+pub(super) fn largest_f(point: &Point) -> Option<u64> {
+    Some(bounds::largest_f(&point.params()?, point.distinct.into()))
 }
 
 /// Each once, in order.
@@ -207,11 +205,16 @@ fn described(strategy: &str) -> Option<&'static str> {
     Strategy::describe(strategy.split('(').next()?)
 }
 
-fn bound() -> Markup {
-    html! { i { "f" } " (|" i { "V" sub { "c" } } "| + 1) " i { "p" } " < " i { "n" } }
+/// The bound of strong validity (V3); with several append rounds that of K3.
+fn bound(cells: &[&Cell]) -> Markup {
+    let cost = html! { i { "f" } " (|" i { "V" sub { "c" } } "| + 1) " };
+    match cells.iter().any(|cell| cell.point.q > 1) {
+        false => html! { (cost) i { "p" } " < " i { "n" } },
+        true => html! { (cost) "< " i { "T" } },
+    }
 }
 
-fn legend() -> Vec<(Markup, Markup)> {
+fn legend(bound: &Markup) -> Vec<(Markup, Markup)> {
     let line = html! {
         svg aria-hidden="true" viewBox="0 0 34 14" width="34" height="14" {
             path class="frontier" d="M1 12H17V2H33" {}
@@ -219,7 +222,7 @@ fn legend() -> Vec<(Markup, Markup)> {
     };
     vec![
         (ramp(), html! { "from: held in all runs, to: in none" }),
-        (line, html! { "the proven frontier, " (bound()) " on its left" }),
+        (line, html! { "the proven frontier, " (bound) " on its left" }),
     ]
 }
 
@@ -274,7 +277,7 @@ fn line(rows: &[(f64, f64, f64)]) -> Markup {
 }
 
 const HELD: [Column; 3] = [
-    ("proven up to f", |Cell { point, .. }| field(largest_f(point.n, point.p, point.distinct))),
+    ("proven up to f", |Cell { point, .. }| field(largest_f(point))),
     ("held", |Cell { counts, .. }| counts.runs.saturating_sub(counts.strong_broken).to_string()),
     ("a seed that broke it", |cell| field(cell.counts.example)),
 ];

@@ -2,7 +2,9 @@ package io.github.stickycas.example;
 
 import com.google.protobuf.ByteString;
 import io.github.stickycas.v1.Access;
+import io.github.stickycas.v1.Answer;
 import io.github.stickycas.v1.Append;
+import io.github.stickycas.v1.AppendOutcome;
 import io.github.stickycas.v1.AppendResult;
 import io.github.stickycas.v1.AppendWindow;
 import io.github.stickycas.v1.Own;
@@ -32,27 +34,44 @@ final class CorrectProcess {
       return own.getDecided();
     }
 
-    // The first access appends, whatever the answer is. An earlier life of this process may have
-    // done that; what of it still waits is asked for again, so that nothing waits before the reads.
-    long number = own.getNextAccessNumber();
-    AppendResult appended = AppendResult.getDefaultInstance();
-    if (number == 1) {
-      var append = Append.newBuilder().setValue(value);
-      appended = accesses.perform(access(number++).setAppend(append).build()).getAppend();
-    }
+    // What an earlier life of this process has left is asked for again, so that nothing waits.
+    AppendResult appended = own.getAppend().getResult();
+    long phase = own.getAppend().getPhase();
     for (WaitingAccess waiting : own.getWaitingList()) {
       Access.Builder again = access(waiting.getNumber());
-      accesses.perform(
-          waiting.hasAppend()
-              ? again.setAppend(waiting.getAppend()).build()
-              : again.setRead(waiting.getRead()).build());
+      Answer answer =
+          accesses.perform(
+              waiting.hasAppend()
+                  ? again.setAppend(waiting.getAppend()).build()
+                  : again.setRead(waiting.getRead()).build());
+      if (answer.hasAppend()) {
+        appended = answer.getAppend();
+        phase = answer.getPhase();
+      }
     }
 
     int warpSize = parameters.getWarpSize();
     int warps = (parameters.getProcesses() + warpSize - 1) / warpSize;
+    int rounds = Math.max(parameters.getAppendRounds(), 1);
+    long lastAgain = (long) warps * (rounds - 1);
+    // It appends until it wins, or its warp has had its append rounds (K2).
+    long number = own.getNextAccessNumber();
+    AppendResult won = AppendResult.getDefaultInstance();
+    while (number == 1
+        || (appended.getOutcome() == AppendOutcome.APPEND_OUTCOME_FAILED && phase <= lastAgain)) {
+      var append = Append.newBuilder().setValue(value);
+      Answer answer = accesses.perform(access(number++).setAppend(append).build());
+      appended = answer.getAppend();
+      won = appended;
+      phase = answer.getPhase();
+    }
+
+    // No more entries than that can stand (K1).
+    int inLast = parameters.getProcesses() - (warps - 1) * warpSize;
+    int most = (warps - 1) * rounds + Math.min(rounds, inLast);
     List<ByteString> held = new ArrayList<>();
     ReadResult last = ReadResult.getDefaultInstance();
-    while (held.size() < warps && !(last.getSealed() && held.size() == last.getLength())) {
+    while (held.size() < most && !(last.getSealed() && held.size() == last.getLength())) {
       var read = Read.newBuilder().setStart(held.size());
       ReadResult result = accesses.perform(access(number++).setRead(read).build()).getRead();
       // The list only grows, and not when it is sealed, whichever server answers.
@@ -63,8 +82,8 @@ final class CorrectProcess {
       held.addAll(result.getValuesList());
       last = result;
     }
-    int position = appended.getPosition();
-    if (appended.hasPosition()
+    int position = won.getPosition();
+    if (won.hasPosition()
         && (position >= held.size() || !held.get(position).equals(value))) {
       throw new NoDecision("lost: the value does not stand where a server has told before");
     }

@@ -24,7 +24,8 @@ public final class Main {
       usage: stickycas-java propose SERVERS IDENTITY --instance ID|NAME --value TEXT
                                     [--unary] [--give-up-after SECONDS]
              stickycas-java create SERVERS IDENTITY --name NAME --processes N --warp-size P
-                                   --read-size R --roster A,B,C [--patience SECONDS]
+                                   --read-size R --roster A,B,C [--append-rounds Q]
+                                   [--patience SECONDS]
              stickycas-java watch SERVERS IDENTITY --instance ID|NAME
       SERVERS: --server HOST:PORT[,HOST:PORT...]
       IDENTITY: --credentials DIR | --principal NAME""";
@@ -90,6 +91,9 @@ public final class Main {
             .setProcesses(Integer.parseInt(options.get("processes")))
             .setWarpSize(Integer.parseInt(options.get("warp-size")))
             .setReadSize(Integer.parseInt(options.get("read-size")));
+    if (options.has("append-rounds")) {
+      parameters.setAppendRounds(Integer.parseInt(options.get("append-rounds")));
+    }
     if (options.has("patience")) {
       Duration patience = seconds(options.get("patience"));
       parameters.setPatience(
@@ -127,7 +131,15 @@ public final class Main {
     private static final Map<String, List<String>> OF_COMMAND =
         Map.of(
             "propose", List.of("instance", "value", "unary", "give-up-after"),
-            "create", List.of("name", "processes", "warp-size", "read-size", "roster", "patience"),
+            "create",
+                List.of(
+                    "name",
+                    "processes",
+                    "warp-size",
+                    "read-size",
+                    "append-rounds",
+                    "roster",
+                    "patience"),
             "watch", List.of("instance"));
 
     final String command;

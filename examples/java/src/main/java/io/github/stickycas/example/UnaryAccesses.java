@@ -34,7 +34,10 @@ record UnaryAccesses(Servers servers, String instanceId) implements Accesses {
               .setValue(access.getAppend().getValue())
               .build();
       var response = servers.await(channel -> stub(channel).append(request));
-      return Answer.newBuilder().setAppend(response.getResult()).build();
+      return Answer.newBuilder()
+          .setPhase(response.getPhase())
+          .setAppend(response.getResult())
+          .build();
     }
     var request =
         ReadRequest.newBuilder()
