@@ -84,7 +84,8 @@ impl CreateInstance {
         self
     }
 
-    /// r, the most entries that one read returns; as many as there are warps without it.
+    /// r, the most entries that one read returns; without it as many as there are warps, for each append
+    /// round.
     pub fn read_size(mut self, entries: u32) -> Self {
         self.read_size = Some(entries);
         self
@@ -105,6 +106,13 @@ impl CreateInstance {
     /// When appends count. With [`AppendWindow::Open`], the paper as printed, agreement is not promised.
     pub fn append_window(mut self, window: AppendWindow) -> Self {
         self.spec.append_window = window;
+        self
+    }
+
+    /// q, the number of a warp's first phases in which it may append, 1 to p; 1 without it. More rounds take
+    /// more phases and stand more Byzantine processes (K1 to K3).
+    pub fn append_rounds(mut self, rounds: u32) -> Self {
+        self.spec.append_rounds = rounds;
         self
     }
 
@@ -165,9 +173,11 @@ impl CreateInstance {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a setting is wrong; [`Error::Refused`] if the caller is no coordinator,
-    /// the name is taken by other content, or there are too many instances.
+    /// the name is taken by other content, or there are too many instances; [`Error::Protocol`] if the server
+    /// is so old that it knows no append rounds.
     pub async fn send(self) -> Result<Created, Error> {
         let request = self.checked()?;
+        let asked = request.parameters.as_ref().map_or(1, |parameters| parameters.append_rounds.max(1));
         let idempotency = if request.name.is_empty() { Idempotency::Once } else { Idempotency::Repeatable };
         // A server draws ids of its own shards.
         let mut route = self.client.cluster.route_in_turn();
@@ -177,7 +187,14 @@ impl CreateInstance {
             });
         let response = response.await?;
         let instance = response.instance.as_ref().ok_or(WireError::Missing("instance"))?;
-        Ok(Created { instance: InstanceInfo::from_wire(instance)?, created: response.created })
+        let instance = InstanceInfo::from_wire(instance)?;
+        let given = instance.parameters.append_rounds();
+        if given != asked {
+            let why =
+                format!("the server knows no append rounds: {given} are given, and {asked} were asked for");
+            return Err(Error::Protocol(why));
+        }
+        Ok(Created { instance, created: response.created })
     }
 
     fn checked(&self) -> Result<v1::CreateRequest, Error> {
@@ -190,16 +207,14 @@ impl CreateInstance {
             return Err(invalid(&format_args!("the roster names {given} principals, but n = {processes}")));
         }
         let warps = processes.div_ceil(self.spec.warp_size.max(1));
+        let whole_list = warps.saturating_mul(self.spec.append_rounds).clamp(1, processes.max(1));
         let spec = ParamsSpec {
             processes,
-            read_size: self.read_size.unwrap_or(warps),
+            read_size: self.read_size.unwrap_or(whole_list),
             seed: Seed::new(self.seed.unwrap_or(0)),
             ..self.spec.clone()
         };
         let params = Params::try_new(spec).map_err(|error| invalid(&error))?;
-        if params.spec().append_rounds > 1 {
-            return Err(invalid(&"servers take no append_rounds yet: leave it at 1"));
-        }
         let roster = if self.roster.is_empty() {
             (1..=processes).map(|number| format!("{}{number}", self.roster_prefix)).collect()
         } else {
@@ -254,7 +269,20 @@ mod tests {
         assert_eq!(sent, v1::Parameters::from(&params));
         assert_eq!(sent.seed, Some(7));
         let spec = ParamsSpec { append_rounds: 2, ..params.spec().clone() };
-        let refused = wrong(&create().params(&Params::try_new(spec).unwrap()));
-        assert!(refused.starts_with("servers take no append_rounds yet"), "{refused}");
+        let params = Params::try_new(spec).unwrap();
+        assert_eq!(
+            create().params(&params).checked().unwrap().parameters,
+            Some(v1::Parameters::from(&params))
+        );
+    }
+
+    #[tokio::test]
+    async fn append_rounds_are_1_to_p_and_make_the_reads_larger() {
+        let pairs = create().processes(5).warp_size(2);
+        let sent = pairs.clone().append_rounds(2).checked().unwrap().parameters.unwrap();
+        assert_eq!((sent.append_rounds, sent.read_size), (2, 5));
+        assert_eq!(wrong(&pairs.clone().append_rounds(3)), "append rounds q = 3: give 1 to p = 2");
+        let open = pairs.append_window(AppendWindow::Open).append_rounds(2);
+        assert!(wrong(&open).ends_with("give 1, or the append window first_access"));
     }
 }

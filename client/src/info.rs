@@ -382,6 +382,7 @@ fn parameters<S: Serializer>(params: &Params, serializer: S) -> Result<S::Ok, S:
         "seed": spec.seed,
         "arbiter": spec.arbiter,
         "append_window": spec.append_window,
+        "append_rounds": spec.append_rounds,
         "patience": patience_text(spec.patience),
         "join_timeout": humantime::format_duration(spec.join_timeout).to_string(),
         "pace": humantime::format_duration(spec.pace).to_string(),

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use stickycas_model::machine::State;
-use stickycas_proto::v1;
+use stickycas_proto::v1::{self, RefusalReason};
 use tokio::time::{Instant, timeout_at};
 
 use crate::address::Address;
@@ -93,17 +93,35 @@ trait Question: Sync {
 }
 
 /// Which instances there are.
-struct Instances;
+struct Instances {
+    /// Only those with this text in their names or at the beginning of their ids.
+    text: String,
+}
 
 impl Question for Instances {
     type Answer = InstancesOfServer;
 
     async fn ask(&self, client: &Client, route: &mut Route) -> Result<Part<InstancesOfServer>, Error> {
-        let mut all = InstancesOfServer::default();
-        let mut page_token = String::new();
+        /// How often it begins again at most.
+        const AGAIN: u32 = 8;
+        let (mut all, mut page_token, mut begun_again) = (InstancesOfServer::default(), String::new(), 0);
         loop {
-            let request = v1::ListRequest { page_token, ..v1::ListRequest::default() };
-            let page = client.page(route, request).await?;
+            let is_first = page_token.is_empty();
+            let request =
+                v1::ListRequest { page_token, text: self.text.clone(), ..v1::ListRequest::default() };
+            let page = match client.page(route, request).await {
+                // The server was started anew meanwhile, and knows its earlier tokens no more.
+                Err(error)
+                    if error.reason() == Some(RefusalReason::Malformed)
+                        && !is_first
+                        && begun_again < AGAIN =>
+                {
+                    begun_again += 1;
+                    (all, page_token) = (InstancesOfServer::default(), String::new());
+                    continue;
+                }
+                page => page?,
+            };
             all.add(&page)?;
             if page.next_page_token.is_empty() {
                 return Ok(Part(all, page.other_servers));
@@ -170,7 +188,17 @@ impl Client {
     /// # Errors
     /// When a server cannot be reached.
     pub async fn list(&self) -> Result<Listed, Error> {
-        let parts: Vec<_> = self.ask_all(&Instances).await?.into_values().collect();
+        self.list_named("").await
+    }
+
+    /// Those of them with this text in their names, upper and lower case alike, or at the beginning of their
+    /// ids.
+    ///
+    /// # Errors
+    /// As for [`list`](Self::list).
+    pub async fn list_named(&self, text: &str) -> Result<Listed, Error> {
+        let instances = Instances { text: text.to_owned() };
+        let parts: Vec<_> = self.ask_all(&instances).await?.into_values().collect();
         let shards_left_out = left_out(&parts);
         let instances = merged(parts.into_iter().flat_map(|part| part.instances));
         Ok(Listed { instances, shards_left_out })

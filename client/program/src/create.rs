@@ -21,7 +21,8 @@ pub(super) struct Create {
     /// p, the number of processes in a warp.
     #[arg(long, short = 'p', value_name = "P", default_value_t = 1)]
     warp_size: u32,
-    /// r, the most entries that one read returns. Without it: as many as there are warps.
+    /// r, the most entries that one read returns. Without it: as many as there are warps, for each append
+    /// round.
     #[arg(long, short = 'r', value_name = "R")]
     read_size: Option<u32>,
     /// The order of warps in a round.
@@ -37,6 +38,10 @@ pub(super) struct Create {
     /// When appends count. With open, the paper as printed, agreement is not promised.
     #[arg(long, value_enum, default_value_t = WindowFlag::FirstAccess)]
     append_window: WindowFlag,
+    /// q, the number of a warp's first phases in which it may append, 1 to p. More rounds take more phases
+    /// and stand more Byzantine processes.
+    #[arg(long, value_name = "Q", default_value_t = 1)]
+    append_rounds: u32,
     /// The total time for which phases may be held open because of one process, or none: without end.
     #[arg(long, value_name = "DURATION|none", default_value = "1s", value_parser = parse_patience)]
     patience: Patience,
@@ -73,7 +78,7 @@ enum OrderFlag {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum WindowFlag {
-    /// A warp may append only in its own first phase.
+    /// A warp may append only in its own first phases, as many as there are append rounds.
     FirstAccess,
     /// Any phase may append until n entries stand.
     Open,
@@ -120,6 +125,7 @@ impl Create {
             .order(order)
             .arbiter(self.arbiter)
             .append_window(window)
+            .append_rounds(self.append_rounds)
             .patience(self.patience)
             .join_timeout(self.join_timeout)
             .pace(self.pace)
@@ -171,6 +177,8 @@ mod tests {
     async fn parameters_out_of_range_are_bad_usage() {
         assert_eq!(check(&["-n", "0"]).unwrap_err(), "n = 0 processes: give 1 to 65536");
         assert_eq!(check(&["-n", "2", "-p", "3"]).unwrap_err(), "warp size p = 3: give 1 to n = 2");
+        let rounds = check(&["-n", "4", "-p", "2", "--append-rounds", "3"]);
+        assert_eq!(rounds.unwrap_err(), "append rounds q = 3: give 1 to p = 2");
         assert!(check(&["-n", "2", "--arbiter", "priority:3"]).unwrap_err().contains("no process 3"));
         assert!(check(&["-n", "2", "--name", "a b"]).unwrap_err().starts_with("name:"));
     }

@@ -14,6 +14,7 @@ mod process;
 mod propose;
 mod record;
 mod render;
+mod series;
 mod waiting;
 
 use std::ffi::OsString;
@@ -52,6 +53,10 @@ const EXAMPLES: &[&str] = &[
     "stickycas-client counts ann eve --principal alice",
     "stickycas-client cluster --principal alice",
     "stickycas-client cluster --watch --principal alice --server http://cas-1:7420,http://cas-2:7420",
+    "stickycas-client log create orders --roster ann,bob,eve --principal alice",
+    "stickycas-client log append orders tea --principal ann",
+    "stickycas-client elect support captain bob --principal ann",
+    "stickycas-client elect leader captain --follow --principal ann",
     "stickycas-client completions bash",
     "stickycas-client completions zsh",
     "stickycas-client man man1",
@@ -104,6 +109,12 @@ enum CallCommand {
     Counts(instances::Counts),
     /// List the servers of the cluster, and which shards each of them owns.
     Cluster(cluster::Cluster),
+    /// An ordered log, of which some members may be Byzantine.
+    #[command(subcommand)]
+    Log(series::Log),
+    /// Leaders, epoch by epoch, of members of whom some may be Byzantine.
+    #[command(subcommand)]
+    Elect(series::Elect),
     /// Says who prints links to the live page now.
     #[command(hide = true)]
     PageLink {
@@ -118,7 +129,7 @@ impl CallCommand {
         match self {
             Self::Propose(propose) if propose.is_repeated() => Patience::Endless,
             Self::Cluster(cluster) if cluster.is_repeated() => Patience::Endless,
-            Self::Propose(_) => Patience::Long,
+            Self::Propose(_) | Self::Log(_) | Self::Elect(_) => Patience::Long,
             _ => Patience::Short,
         }
     }
@@ -178,7 +189,8 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
             let _ = writeln!(err, "error: {failure}{}", failure.advice());
             match failure {
                 Failure::Client(error) => Exit::of(&error),
-                Failure::Output(_) => Exit::Refused,
+                Failure::Unanswered(_) => Exit::Unreachable,
+                Failure::Series(_) | Failure::Input(_) | Failure::Output(_) => Exit::Refused,
             }
         }
     }
@@ -202,6 +214,8 @@ async fn perform(
         CallCommand::Watch(watch) => watch.run(&client, output).await,
         CallCommand::Counts(counts) => counts.run(&client, output).await,
         CallCommand::Cluster(cluster) => cluster.run(&client, output).await,
+        CallCommand::Log(command) => Box::pin(command.run(&client, output)).await,
+        CallCommand::Elect(command) => Box::pin(command.run(&client, output)).await,
         CallCommand::PageLink { .. } => {
             let why =
                 "the live page and its links come from `stickycas-loadgen view --server URL`".to_owned();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use stickycas_client::Error;
+use stickycas_log::LogError;
 use stickycas_model::printable::printable;
 use stickycas_proto::v1::RefusalReason;
 
@@ -58,8 +59,23 @@ impl<'a> Output<'a> {
 pub(super) enum Failure {
     #[error(transparent)]
     Client(#[from] Error),
+    #[error(transparent)]
+    Series(LogError),
+    #[error("{0}")]
+    Unanswered(String),
+    #[error("cannot read standard input: {0}")]
+    Input(io::Error),
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
+}
+
+impl From<LogError> for Failure {
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::Client(error) => Self::Client(error),
+            other => Self::Series(other),
+        }
+    }
 }
 
 impl Failure {

@@ -110,8 +110,11 @@ fn parameters(params: &Params) -> String {
         Arbiter::Priority(order) => format!("priority:{}", joined(order, ",")),
     };
     let window = match spec.append_window {
-        AppendWindow::FirstAccess => "first_access",
-        AppendWindow::Open => "open",
+        AppendWindow::FirstAccess if spec.append_rounds > 1 => {
+            format!("first_access, {} append rounds", spec.append_rounds)
+        }
+        AppendWindow::FirstAccess => "first_access".to_owned(),
+        AppendWindow::Open => "open".to_owned(),
     };
     let short = humantime::format_duration;
     format!(

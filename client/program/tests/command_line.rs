@@ -24,7 +24,8 @@ async fn run(server: &str, principal: &str, args: &str) -> (Exit, String) {
     let line = ["stickycas-client", "--server", &server, "--principal", principal];
     let line: Vec<&str> = line.into_iter().chain(args.split(' ')).collect();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let exit = run_from(line, &mut out, &mut err).await;
+    // Several of them are in one future.
+    let exit = Box::pin(run_from(line, &mut out, &mut err)).await;
     (exit, String::from_utf8(out).unwrap() + &String::from_utf8(err).unwrap())
 }
 
@@ -100,6 +101,48 @@ async fn an_instance_is_worked_on_by_hand() {
     assert_eq!(json(&server, "coordinator", "close demo").await["closed"], id);
     let (exit, closed) = run(&server, "p2", "append demo b --number 2").await;
     assert_eq!(exit, Exit::Ended, "{closed}");
+}
+
+#[tokio::test]
+async fn a_log_and_an_election_take_a_command_each() {
+    let server = server().await;
+    let coordinators = async {
+        let create = "create --roster ann,bob --join-timeout 50ms";
+        let (log, election) =
+            (format!("log {create} orders"), format!("elect {create} captain --warp-size 2"));
+        tokio::join!(run(&server, "coordinator", &log), run(&server, "coordinator", &election))
+    };
+    let members = async {
+        // Bob is dead.
+        let places = run(&server, "ann", "log append orders tea 0x00").await;
+        assert_eq!(places, (Exit::Done, "slot 1 position 0\nslot 2 position 0\n".to_owned()));
+        let (_, log) = run(&server, "bob", "log read orders").await;
+        assert_eq!(log, "slot 1 position 0  member 1  tea\nslot 2 position 0  member 1  0x00\n");
+        let (_, log) = run(&server, "bob", "log read orders --from 2 --json").await;
+        assert_eq!(log, "{\"member\":1,\"position\":0,\"slot\":2,\"value\":\"0x00\"}\n");
+        let none = json(&server, "bob", "elect leader captain").await;
+        assert_eq!(none, serde_json::json!({ "epoch": 0, "leader": null }));
+        let (ann, bob) = tokio::join!(
+            run(&server, "ann", "elect support captain bob"),
+            run(&server, "bob", "elect support captain bob --epoch 1 --when-begun")
+        );
+        assert_eq!(ann, (Exit::Done, "epoch 1  leader bob\n".to_owned()));
+        assert_eq!(ann, bob);
+        for leader in ["elect leader captain", "elect leader captain --epoch 1"] {
+            let leader = json(&server, "ann", leader).await;
+            assert_eq!(leader, serde_json::json!({ "epoch": 1, "leader": "bob" }));
+        }
+        let (exit, error) = run(&server, "ann", "elect leader nobody").await;
+        assert!(exit == Exit::Refused && error.contains("nothing of nobody is kept"), "{error}");
+        let (exit, error) = run(&server, "ann", "elect support captain eve").await;
+        assert_eq!((exit, error.as_str()), (Exit::Usage, "error: eve is no member of captain\n"));
+        let (exit, error) = run(&server, "coordinator", "log append orders tea").await;
+        assert_eq!(exit, Exit::Usage, "{error}");
+    };
+    tokio::select! {
+        ended = coordinators => panic!("{ended:?}"),
+        () = members => {}
+    }
 }
 
 #[tokio::test]

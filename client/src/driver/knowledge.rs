@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
+use stickycas_model::params::Params;
 use stickycas_model::process::{RawOp, View};
 use stickycas_model::types::{AccessNumber, Phase, Position, Value};
 use stickycas_proto::convert::answer::AnswerData;
@@ -20,7 +21,7 @@ use crate::error::Error;
 pub(super) struct Knowledge {
     /// Accesses below this number were accepted (F8a).
     next: AccessNumber,
-    /// The first append, once executed (A1).
+    /// The append that won, or else the last within the append rounds, once executed (A1, K2).
     append: Option<(Phase, AppendAnswer)>,
     /// An entry of the process's own.
     entry: Option<(Position, Value)>,
@@ -43,7 +44,7 @@ impl Knowledge {
     ///
     /// # Errors
     /// [`Error::Lost`] if that is less than was told before.
-    pub(super) fn welcomed(&mut self, own: &MemberState) -> Result<(), Error> {
+    pub(super) fn welcomed(&mut self, own: &MemberState, params: &Params) -> Result<(), Error> {
         if own.next < self.next {
             let (accepted, next) = (self.next.get() - 1, own.next);
             return lost(format!(
@@ -54,6 +55,9 @@ impl Knowledge {
             (Some((phase, _)), None) => {
                 return lost(format!("the append of phase {phase} was answered and is unknown now"));
             }
+            // One that did not win may have been followed by another (K2).
+            (Some((phase, AppendAnswer::Failed | AppendAnswer::LimitReached)), Some((now_phase, _)))
+                if now_phase > phase && params.append_rounds() > 1 => {}
             // An append that another program has made for the process may be an earlier one.
             (Some((phase, before)), Some((now_phase, now)))
                 if now_phase > phase || (now_phase == phase && now != before) =>
@@ -89,7 +93,10 @@ impl Knowledge {
         self.next = self.next.max(number.next());
         match received.answer {
             Answer::Append(answer) => {
-                self.append = self.append.or(received.phase.map(|phase| (phase, answer)));
+                let won = matches!(self.append, Some((_, AppendAnswer::Success(_))));
+                if self.append.is_none() || (!won && number.get() <= view.params.append_rounds().into()) {
+                    self.append = received.phase.map(|phase| (phase, answer));
+                }
                 if let (AppendAnswer::Success(position), RawOp::Append(bytes)) = (answer, op) {
                     self.entry = bytes.clone().into_value().map(|value| (position, value));
                     self.grows(position.get().saturating_add(1), self.sealed)?;
@@ -174,8 +181,16 @@ mod tests {
 
     impl Process {
         fn new() -> Self {
-            let params = Params::try_new(ParamsSpec::new(2, 1, 2)).unwrap();
+            Self::of(ParamsSpec::new(2, 1, 2))
+        }
+
+        fn of(spec: ParamsSpec) -> Self {
+            let params = Params::try_new(spec).unwrap();
             Self(Knowledge::default(), View::new(ProcessId::FIRST, Arc::new(params)))
+        }
+
+        fn welcomed(&mut self, own: &MemberState) -> Result<(), Error> {
+            self.0.welcomed(own, &self.1.params)
         }
 
         fn answered(
@@ -214,40 +229,51 @@ mod tests {
     #[test]
     fn what_grows_is_no_loss() {
         let mut process = Process::new();
-        process.0.welcomed(&own(1)).unwrap();
+        process.welcomed(&own(1)).unwrap();
         process.append(1, "a", 1).unwrap();
-        process.0.welcomed(&MemberState { append: Some(appended(1, 1)), ..own(2) }).unwrap();
+        process.welcomed(&MemberState { append: Some(appended(1, 1)), ..own(2) }).unwrap();
         process.read(2, &["b", "a"], false).unwrap();
         process.read(3, &["b", "a"], true).unwrap();
         process.0.decided(value("a"));
         let end = MemberState { append: Some(appended(1, 1)), decided: Some(value("a")), ..own(4) };
-        process.0.welcomed(&end).unwrap();
+        process.welcomed(&end).unwrap();
     }
 
     #[test]
     fn an_accepted_access_that_is_gone_is_lost() {
         let mut process = Process::new();
-        process.0.welcomed(&own(3)).unwrap();
-        is_lost(process.0.welcomed(&own(2)), "access 2 was accepted");
+        process.welcomed(&own(3)).unwrap();
+        is_lost(process.welcomed(&own(2)), "access 2 was accepted");
         process.read(3, &[], false).unwrap();
-        is_lost(process.0.welcomed(&own(3)), "access 3 was accepted");
+        is_lost(process.welcomed(&own(3)), "access 3 was accepted");
     }
 
     #[test]
     fn an_append_that_is_gone_or_another_one_is_lost() {
         let mut process = Process::new();
         process.append(1, "a", 0).unwrap();
-        is_lost(process.0.welcomed(&own(2)), "the append of phase 1 was answered and is unknown");
+        is_lost(process.welcomed(&own(2)), "the append of phase 1 was answered and is unknown");
         let later = MemberState { append: Some(appended(2, 0)), ..own(2) };
-        is_lost(process.0.welcomed(&later), "and now by");
+        is_lost(process.welcomed(&later), "and now by");
         is_lost(process.read(2, &["b"], false), "entry 0 was a, and now it is b");
+    }
+
+    #[test]
+    fn an_append_that_failed_may_be_followed_by_another() {
+        let mut process = Process::of(ParamsSpec { append_rounds: 2, ..ParamsSpec::new(4, 2, 2) });
+        let failed = |phase| Some((Phase::new(phase).unwrap(), AppendAnswer::Failed));
+        let append = RawOp::Append(RawValue::new(b"a"));
+        process.answered(1, append, Answer::Append(AppendAnswer::Failed), &[]).unwrap();
+        process.welcomed(&MemberState { append: failed(3), ..own(3) }).unwrap();
+        process.append(2, "a", 1).unwrap();
+        is_lost(process.welcomed(&MemberState { append: failed(3), ..own(3) }), "and now by");
     }
 
     #[test]
     fn a_decision_that_is_gone_is_lost() {
         let mut process = Process::new();
         process.0.decided(value("a"));
-        is_lost(process.0.welcomed(&own(1)), "the decision a was taken, and now it is none");
+        is_lost(process.welcomed(&own(1)), "the decision a was taken, and now it is none");
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Drive {
     fn welcomed(&mut self, welcomed: WelcomeData) -> Result<(), Error> {
         let WelcomeData { session, own, params } = welcomed;
         self.told(|| Told::Welcome(own.clone()));
-        self.knowledge.welcomed(&own)?;
+        self.knowledge.welcomed(&own, &params)?;
         match &self.player {
             Some(player) if player.view().me == own.process => {}
             Some(_) => return Err(Error::Protocol("the process has become another one".to_owned())),
