@@ -4,6 +4,7 @@
 //! run, and a ratio is taken within its round ([`rounds`]); and all have one form of results ([`results`]).
 //! The servers are programs of their own ([`servers`]).
 
+mod appends;
 mod attackers;
 mod cluster;
 mod etcd;
@@ -41,6 +42,8 @@ enum Command {
     Wire(wire::Options),
     /// One instance alone, in round trips of a service that does nothing.
     Latency(rounds::RoundOptions),
+    /// Appends to an ordered log, beside puts of etcd.
+    Appends(appends::Options),
     /// Instances of correct processes and newcomers, beside attackers at full speed.
     Attackers(attackers::Options),
     /// Memory for each principal and instance of one server, what an access costs when many live, and the
@@ -71,6 +74,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Wire(options) => wire::run(&options),
         Command::Latency(options) => latency::run(&options),
+        Command::Appends(options) => appends::run(&options),
         Command::Attackers(options) => attackers::run(&options),
         Command::Scale(options) => scale::run(&options),
         Command::Soak(options) => soak::run(&options),

@@ -42,7 +42,11 @@ pub(crate) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
         Some(given) => given.to_owned(),
         None => std::env::current_exe()?.with_file_name("stickycas-server"),
     };
-    ensure!(program.is_file(), "{} is missing: cargo build --release -p stickycas-server", program.display());
+    ensure!(
+        program.is_file(),
+        "{} is missing: cargo build --profile image -p stickycas-server -p stickycas-bench, or --server FILE",
+        program.display()
+    );
     Ok(program)
 }
 

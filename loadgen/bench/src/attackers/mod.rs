@@ -64,10 +64,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ATTACK")]
     attack: Vec<String>,
     /// Instances in each turn.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 600)]
     instances: usize,
-    /// Instances that begin in a second.
-    #[arg(long, value_name = "N", default_value_t = 125.0)]
+    /// Instances that begin in a second: at most half of what the processor could do, since more would
+    /// measure overload.
+    #[arg(long, value_name = "N", default_value_t = 60.0)]
     rate: f64,
     /// Instances of attackers at a time, for each attack; one if all attack at once.
     #[arg(long, value_name = "N", default_value_t = 4)]

@@ -118,8 +118,8 @@ async fn join(
     ids: &[String],
     appends: bool,
 ) -> anyhow::Result<AttachStream> {
-    /// Bytes of a message that is large enough.
-    const BYTES: usize = 32 << 10;
+    /// Bytes of a message that is large enough: some 700 frames, where a server takes 1,024.
+    const BYTES: usize = 12 << 10;
     /// Instances that it is ahead of the welcomes: the server need not buffer much.
     const AHEAD: usize = 768;
     let mut stream = AttachStream::open(principal).await?;

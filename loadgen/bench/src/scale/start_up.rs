@@ -9,10 +9,14 @@
 //!
 //! The log has first instances that ended and are archived, then live ones, in which half of the warps have
 //! appended. A start is timed until `/readyz` says that the server serves; the metrics then have to tell of
-//! every instance. The file is in the page cache.
+//! every instance. The file is in the page cache. `of_reading`: in units of the time in which the files of
+//! the log are read from there.
 
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::ensure;
 
@@ -54,8 +58,12 @@ pub(super) async fn measure(
             let found = kept(&server).await?;
             ensure!(found == (live as f64, archived as f64), "live and ended instances: {found:?}");
             let (peak, resident) = peak_and_resident(server.pid())?;
+            let started = server.started.as_secs_f64();
+            drop(server);
+            let read = reading(log.path())?;
             let figures = Figures::default()
-                .with("start_s", server.started.as_secs_f64())
+                .with("start_s", started)
+                .with("of_reading", started / read)
                 .count("disk_bytes", disk_bytes)
                 .count("peak_bytes", peak)
                 .count("resident_bytes", resident);
@@ -72,6 +80,19 @@ pub(super) async fn measure(
         .with("killed_of_compacted", killed_bytes as f64 / all as f64);
     rows.push(Row::once("log", figures));
     Ok(rows)
+}
+
+/// The time in which everything in this folder is read, in seconds.
+fn reading(folder: &Path) -> io::Result<f64> {
+    const PIECE: usize = 1 << 20;
+    let began = Instant::now();
+    for file in fs::read_dir(folder)? {
+        let path = file?.path();
+        if path.is_file() {
+            io::copy(&mut BufReader::with_capacity(PIECE, File::open(path)?), &mut io::sink())?;
+        }
+    }
+    Ok(began.elapsed().as_secs_f64())
 }
 
 /// Leaves only what lives in the log.

@@ -66,6 +66,8 @@ pub(crate) enum Peer {
     Durable,
     /// StickyCAS with certificates of both sides.
     Tls,
+    /// StickyCAS with both.
+    DurableTls,
     Etcd,
     /// etcd that does not wait for the disk.
     EtcdNoFsync,
@@ -81,7 +83,7 @@ enum Work {
     },
 }
 
-use Peer::{Durable, Etcd, EtcdNoFsync, Floor, Memory, Tls};
+use Peer::{Durable, DurableTls, Etcd, EtcdNoFsync, Floor, Memory, Tls};
 
 /// What is measured: with so many instances in flight, and so many instances in a turn, for about a second of
 /// work on two slow cores.
@@ -103,13 +105,11 @@ const fn kind(name: &'static str, work: Work, peer: Peer, in_flight: usize, amou
 
 /// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it
 /// refuses requests while more than 5,000 are not applied yet.
-const KINDS: [Kind; 24] = [
+const KINDS: [Kind; 23] = [
     kind("unary-floor", Work::Unary, Floor, UNARY_IN_FLIGHT, 800),
     kind("unary", Work::Unary, Memory, UNARY_IN_FLIGHT, 800),
     kind("unary-durable", Work::Unary, Durable, UNARY_IN_FLIGHT, 800),
     kind("unary-tls", Work::Unary, Tls, UNARY_IN_FLIGHT, 800),
-    kind("stream-floor/1", ATTACH, Floor, 1, 3_000),
-    kind("attach/1", ATTACH, Memory, 1, 1_000),
     kind("stream-floor/16", ATTACH, Floor, 16, 8_000),
     kind("attach/16", ATTACH, Memory, 16, 4_000),
     kind("attach-durable/16", ATTACH, Durable, 16, 4_000),
@@ -119,6 +119,7 @@ const KINDS: [Kind; 24] = [
     kind("attach/64", ATTACH, Memory, 64, 4_000),
     kind("attach-durable/64", ATTACH, Durable, 64, 4_000),
     kind("attach-tls/64", ATTACH, Tls, 64, 4_000),
+    kind("attach-durable-tls/64", ATTACH, DurableTls, 64, 4_000),
     kind("attach-batch/64", BATCH, Memory, 64, 4_000),
     kind("attach-batch-durable/64", BATCH, Durable, 64, 4_000),
     kind("stream-floor/256", ATTACH, Floor, 256, 8_000),
@@ -137,7 +138,7 @@ pub(crate) const UNARY_IN_FLIGHT: usize = 16;
 impl Kind {
     /// Whether it is measured on StickyCAS.
     fn is_ours(self) -> bool {
-        matches!(self.peer, Memory | Durable | Tls)
+        matches!(self.peer, Memory | Durable | Tls | DurableTls)
     }
 
     /// The candidates that it is compared with: its floor, its like in memory without TLS, and etcd.
@@ -150,7 +151,7 @@ impl Kind {
             Floor => unary(other) == unary(&self) && other.in_flight == self.in_flight,
             Memory => other.work == self.work && other.in_flight == self.in_flight && self.peer != Memory,
             Etcd | EtcdNoFsync => true,
-            Durable | Tls => false,
+            Durable | Tls | DurableTls => false,
         };
         KINDS.into_iter().filter(is_over).map(|kind| kind.name.to_owned()).collect()
     }
@@ -220,12 +221,10 @@ pub(crate) fn credentials() -> anyhow::Result<tempfile::TempDir> {
 
 /// The launch of this peer.
 pub(crate) fn launch(peer: Peer, program: &Path, log: &Path, credentials: &Path) -> Launch {
-    let plain = Launch::new(program);
-    match peer {
-        Durable => plain.durable(log),
-        Tls => Launch { credentials: Some(credentials.to_owned()), ..plain },
-        _ => plain,
-    }
+    let launch = Launch::new(program);
+    let launch = if let Durable | DurableTls = peer { launch.durable(log) } else { launch };
+    let proves = matches!(peer, Tls | DurableTls);
+    Launch { credentials: proves.then(|| credentials.to_owned()), ..launch }
 }
 
 /// Measures, and prints the results.
