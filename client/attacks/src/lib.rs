@@ -86,7 +86,7 @@ pub async fn play(
         played = Box::pin(attack_and_play) => Some(played),
         () = stop => None,
     };
-    let stopped = || Played { report: None, accesses: 0, reconnections: 0, error: None };
+    let stopped = || Played::unseen();
     Attacked { attack: tally.report(), played: played.unwrap_or_else(stopped) }
 }
 

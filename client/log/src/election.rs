@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use stickycas_client::Error;
 use stickycas_model::machine::Entry;
-use stickycas_model::process::mode;
 use stickycas_model::types::Value;
 
 use crate::error::LogError;
-use crate::series::{Series, is_sealed};
+use crate::series::{Series, decision, is_sealed};
 
 /// The outcome of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +23,10 @@ pub struct Elected {
 /// is the name of a member.
 #[must_use]
 pub fn elected(epoch: u64, roster: &[String], list: &[Entry]) -> Elected {
-    let decision = mode(list.iter().map(|entry| &entry.value));
+    elected_by(epoch, roster, decision(list))
+}
+
+fn elected_by(epoch: u64, roster: &[String], decision: Option<&Value>) -> Elected {
     let leader = decision.and_then(|it| roster.iter().find(|member| member.as_bytes() == it.as_bytes()));
     Elected { epoch, leader: leader.cloned() }
 }
@@ -55,7 +57,8 @@ impl Election {
             return Err(Error::InvalidArgument(format!("{other} is no member of {}", self.0)).into());
         }
         let value = Value::new(candidate.as_bytes()).expect("a member has a name");
-        Ok(elected(epoch, &view.instance.roster, &self.0.act(&view, value).await?))
+        let acted = self.0.act(&view, value).await?;
+        Ok(elected_by(epoch, &view.instance.roster, acted.decision.as_ref()))
     }
 
     /// Waits until a member has begun this epoch: the others are to support somebody in it, too.

@@ -1,17 +1,19 @@
 //! [`Member`]: appends to the log; its [`MemberDriver`] acts in the slots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use stickycas_client::Error;
 use stickycas_client::info::InstanceView;
-use stickycas_model::machine::Entry;
-use stickycas_model::types::ProcessId;
+use stickycas_model::types::{Position, ProcessId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::error::LogError;
 use crate::order::{AppendId, HEADER, Order, Place, SlotState};
 use crate::series::{MAX_WINDOW, Series, first_that_may_be_open, instance_name, is_used, state_of};
+
+/// The slots that a member knows ahead of acting in them.
+const KNOWN_AHEAD: usize = 4;
 
 /// A member of a log. Clones append as the same member; when the last one is dropped, the driver ends the
 /// slots in flight and then itself.
@@ -54,13 +56,16 @@ impl Member {
         };
         let (sender, appends) = mpsc::channel(1);
         let driver = MemberDriver {
-            order: Order::new(own.process, from, MAX_WINDOW),
+            order: Order::new(from, MAX_WINDOW),
             me: own.process,
             newest_of_earlier_lives: newest,
             series: series.clone(),
             appends,
             answers: BTreeMap::new(),
-            next: Next::None,
+            ahead: VecDeque::new(),
+            is_looking: false,
+            missing: None,
+            watching: None,
             tasks: JoinSet::new(),
         };
         Ok((Self { appends: sender, max_value }, driver))
@@ -97,29 +102,26 @@ pub struct MemberDriver {
     order: Order,
     appends: mpsc::Receiver<Append>,
     answers: BTreeMap<AppendId, oneshot::Sender<Place>>,
-    next: Next,
+    /// The slots from the next one on, as they were found.
+    ahead: VecDeque<(Box<InstanceView>, SlotState)>,
+    /// Whether a task looks for the slot behind these.
+    is_looking: bool,
+    /// The last slot that did not exist when it was looked for ahead of its turn.
+    missing: Option<u64>,
+    /// The task that waits for another member to begin in the next slot.
+    watching: Option<AbortHandle>,
     tasks: JoinSet<Result<Done, LogError>>,
-}
-
-/// What is known of the slot in which the member acts next.
-#[derive(Debug)]
-enum Next {
-    None,
-    /// It is looked for.
-    Wanted,
-    /// It stands so; a task watches for its begin.
-    Found(Box<InstanceView>, SlotState, Option<AbortHandle>),
 }
 
 /// What a task has done.
 #[derive(Debug)]
 enum Done {
-    /// Found the slot in which the member acts next.
-    Found(Box<InstanceView>),
+    /// Found a slot, or found that it does not exist yet.
+    Found(u64, Option<Box<InstanceView>>),
     /// A member has begun there; which one, if that is known.
     Begun(u64, Option<ProcessId>),
-    /// The list of a slot is sealed.
-    Sealed(u64, Vec<Entry>),
+    /// The list of a slot is sealed, and this is the place of the member's entry in it.
+    Sealed(u64, Option<Position>),
 }
 
 impl MemberDriver {
@@ -163,50 +165,56 @@ impl MemberDriver {
         }
     }
 
-    /// Acts in as many slots as it can, and has the next one found or watched.
+    /// Acts in as many slots as it can, and has the next ones found and the first of them watched.
     fn act(&mut self) {
         while let Some(slot) = self.order.next_slot() {
+            self.look_ahead(slot + self.ahead.len() as u64);
+            let Some((_, state)) = self.ahead.front() else { return };
+            let Some(value) = self.order.act(*state) else { return self.watch(slot) };
+            let (view, _) = self.ahead.pop_front().expect("it is the first one");
+            self.watching.take().inspect(AbortHandle::abort);
             let series = self.series.clone();
-            match std::mem::replace(&mut self.next, Next::Wanted) {
-                Next::None => {
-                    self.tasks.spawn(async move { Ok(Done::Found(Box::new(series.find(slot).await?))) });
-                    return;
-                }
-                Next::Wanted => return,
-                Next::Found(view, state, watching) => match self.order.act(state) {
-                    Some(value) => {
-                        watching.inspect(AbortHandle::abort);
-                        self.next = Next::None;
-                        self.tasks
-                            .spawn(async move { Ok(Done::Sealed(slot, series.act(&view, value).await?)) });
-                    }
-                    None => {
-                        let instance = view.instance.clone();
-                        let watching = watching.unwrap_or_else(|| {
-                            self.tasks
-                                .spawn(async move { Ok(Done::Begun(slot, series.begun(&instance).await?)) })
-                        });
-                        self.next = Next::Found(view, state, Some(watching));
-                        return;
-                    }
-                },
-            }
+            self.tasks.spawn(async move { Ok(Done::Sealed(slot, series.act(&view, value).await?.entry)) });
+        }
+    }
+
+    /// Looks for a slot, one at a time. Only in the slot that is next it waits until that exists.
+    fn look_ahead(&mut self, slot: u64) {
+        let is_next = self.ahead.is_empty();
+        if self.is_looking || self.ahead.len() >= KNOWN_AHEAD || (!is_next && self.missing == Some(slot)) {
+            return;
+        }
+        self.is_looking = true;
+        let series = self.series.clone();
+        self.tasks.spawn(async move {
+            let found = if is_next { Some(series.find(slot).await?) } else { series.look(slot).await? };
+            Ok(Done::Found(slot, found.map(Box::new)))
+        });
+    }
+
+    /// Waits for another member to begin in the next slot.
+    fn watch(&mut self, slot: u64) {
+        if self.watching.is_none() {
+            let (series, instance) = (self.series.clone(), self.ahead[0].0.instance.clone());
+            let begun = async move { Ok(Done::Begun(slot, series.begun(&instance).await?)) };
+            self.watching = Some(self.tasks.spawn(begun));
         }
     }
 
     fn done(&mut self, done: Result<Result<Done, LogError>, tokio::task::JoinError>) -> Result<(), LogError> {
         match done {
-            Ok(Ok(Done::Found(view))) => {
-                let slot = self.order.next_slot();
-                if is_used(&view) && slot.is_some_and(|slot| slot > self.newest_of_earlier_lives) {
+            Ok(Ok(Done::Found(slot, None))) => (self.is_looking, self.missing) = (false, Some(slot)),
+            Ok(Ok(Done::Found(slot, Some(view)))) => {
+                if is_used(&view) && slot > self.newest_of_earlier_lives {
                     return Err(LogError::Replaced(instance_name(&view.instance)));
                 }
                 let state = state_of(&view);
-                self.next = Next::Found(view, state, None);
+                self.ahead.push_back((view, state));
+                self.is_looking = false;
             }
             Ok(Ok(Done::Begun(slot, member))) => {
-                if let Next::Found(view, state @ SlotState::Idle, _) = &mut self.next
-                    && self.order.next_slot() == Some(slot)
+                if self.order.next_slot() == Some(slot)
+                    && let Some((view, state @ SlotState::Idle)) = self.ahead.front_mut()
                 {
                     if member == Some(self.me) {
                         return Err(LogError::Replaced(instance_name(&view.instance)));
@@ -214,7 +222,7 @@ impl MemberDriver {
                     *state = SlotState::Begun;
                 }
             }
-            Ok(Ok(Done::Sealed(slot, list))) => self.order.sealed(slot, list),
+            Ok(Ok(Done::Sealed(slot, entry))) => self.order.sealed(slot, entry),
             Ok(Err(error)) => return Err(error),
             // A watch that is wanted no more.
             Err(ended) if ended.is_cancelled() => {}

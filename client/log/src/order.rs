@@ -59,7 +59,6 @@ pub enum SlotState {
 /// The part of one member. See the module.
 #[derive(Clone, Debug)]
 pub struct Order {
-    me: ProcessId,
     /// The most slots in flight.
     window: u64,
     /// The slot in which it acts next.
@@ -70,15 +69,13 @@ pub struct Order {
     queue: VecDeque<(AppendId, Value)>,
     /// Values by slot, until it is delivered.
     in_flight: BTreeMap<u64, (AppendId, Value)>,
-    /// Sealed lists that wait for those of earlier slots.
-    sealed: BTreeMap<u64, Vec<Entry>>,
+    /// The places of the member's entries in sealed lists that wait for those of earlier slots.
+    sealed: BTreeMap<u64, Option<Position>>,
 }
 
 /// A delivered slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeliveredSlot {
-    /// Its values, in order.
-    pub values: Vec<Delivered>,
     /// The member's own append in it, if it had one.
     pub own: Option<(AppendId, Place)>,
 }
@@ -86,9 +83,8 @@ pub struct DeliveredSlot {
 impl Order {
     /// A member that acts and delivers from this slot on, in at most `window` slots at a time.
     #[must_use]
-    pub fn new(me: ProcessId, from: u64, window: u64) -> Self {
+    pub fn new(from: u64, window: u64) -> Self {
         Self {
-            me,
             window,
             acts_in: from,
             delivers: from,
@@ -146,28 +142,23 @@ impl Order {
         })
     }
 
-    /// The list of a slot is sealed.
-    pub fn sealed(&mut self, slot: u64, list: Vec<Entry>) {
-        if let Some((id, value)) = self.in_flight.remove(&slot) {
-            if list.iter().any(|entry| entry.process == self.me && entry.value == value) {
-                self.in_flight.insert(slot, (id, value));
-            } else {
-                self.queue.push_front((id, value));
-            }
+    /// The list of a slot is sealed, and this is the place of the member's entry in it, if it has one.
+    pub fn sealed(&mut self, slot: u64, entry: Option<Position>) {
+        if entry.is_none()
+            && let Some(again) = self.in_flight.remove(&slot)
+        {
+            self.queue.push_front(again);
         }
-        self.sealed.insert(slot, list);
+        self.sealed.insert(slot, entry);
     }
 
     /// The next slot, if its list is sealed.
     pub fn deliver(&mut self) -> Option<DeliveredSlot> {
         let slot = self.delivers;
-        let list = self.sealed.remove(&slot)?;
+        let entry = self.sealed.remove(&slot)?;
         self.delivers += 1;
-        let own = self.in_flight.remove(&slot).and_then(|(id, value)| {
-            let mine = |entry: &Entry| entry.process == self.me && entry.value == value;
-            Some((id, place(slot, list.iter().position(mine)?)))
-        });
-        Some(DeliveredSlot { values: delivered(slot, &list), own })
+        let own = self.in_flight.remove(&slot).zip(entry);
+        Some(DeliveredSlot { own: own.map(|((id, _), position)| (id, Place { slot, position })) })
     }
 }
 
@@ -177,15 +168,13 @@ impl Order {
 pub fn delivered(slot: u64, list: &[Entry]) -> Vec<Delivered> {
     let value = |(position, entry): (usize, &Entry)| {
         let (header, value) = entry.value.as_bytes().split_at_checked(HEADER)?;
-        let (place, member) = (place(slot, position), entry.process);
-        (header[0] == VALUE).then(|| Delivered { place, member, value: value.to_vec() })
+        let place = Place { slot, position: position_of(position) };
+        (header[0] == VALUE).then(|| Delivered { place, member: entry.process, value: value.to_vec() })
     };
     list.iter().enumerate().filter_map(value).collect()
 }
 
-fn place(slot: u64, position: usize) -> Place {
-    Place {
-        slot,
-        position: Position::new(u32::try_from(position).expect("a list has at most 65,536 entries")),
-    }
+/// The position with this index in a list.
+pub(crate) fn position_of(index: usize) -> Position {
+    Position::new(u32::try_from(index).expect("a list has at most 65,536 entries"))
 }

@@ -8,21 +8,24 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use stickycas_client::info::{InstanceInfo, InstanceStatus, InstanceView, Summary};
 use stickycas_client::{
-    Client, Error, Event, InstanceId, InstanceName, Params, ParamsSpec, Patience, ProcessSpec, RefusalReason,
-    State, TableQuery, Value, WatchFrom, Watched,
+    Client, Error, Event, InstanceId, InstanceName, Params, ParamsSpec, Patience, Played, Position,
+    ProcessSpec, RefusalReason, Report, State, TableQuery, Value, WatchFrom, Watched,
 };
 use stickycas_model::machine::Entry;
 use stickycas_model::params::LARGEST_PIPELINE;
+use stickycas_model::process::mode;
 use stickycas_model::types::ProcessId;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::error::LogError;
-use crate::order::{HEADER, SlotState};
+use crate::order::{HEADER, SlotState, position_of};
 
 /// The pause between two looks for an instance that does not exist yet, at first.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -32,6 +35,9 @@ const LOOK_AGAIN_LATER: Duration = Duration::from_millis(500);
 /// The most instances that a coordinator creates ahead, and the most in which a member acts at a time: it has
 /// a stream for each, of which a server takes 64 from one principal.
 pub const MAX_WINDOW: u64 = 32;
+
+/// The most instances of which a coordinator waits for the seal at a time.
+const SEALS_AHEAD: u64 = 4;
 
 /// The last number of a series: names with a higher one are of no series, so that none is counted past its
 /// end.
@@ -158,22 +164,35 @@ impl Series {
             return Err(Error::InvalidArgument(why).into());
         }
         let mut open = first_that_may_be_open(&known);
+        let (mut sealed, mut waits_for, mut waiting) = (BTreeSet::new(), open, JoinSet::new());
         loop {
             while newest + 1 < open + spec.window {
                 self.create(newest + 1, &terms).await?;
                 newest += 1;
             }
-            match self.wait_until_sealed(open, newest).await {
-                // It ended so long ago that it is kept no more; the series is.
-                Err(LogError::Forgotten(_)) if self.kept().await?.contains(&newest) => {}
-                sealed => sealed?,
+            while waits_for <= newest && waits_for < open + SEALS_AHEAD {
+                let (series, number) = (self.clone(), waits_for);
+                waiting.spawn(async move { series.wait_until_sealed(number, newest).await.map(|()| number) });
+                waits_for += 1;
             }
-            open += 1;
+            let ended = waiting.join_next().await.expect("it waits for a seal");
+            sealed.insert(ended.unwrap_or_else(|panicked| resume_unwind(panicked.into_panic()))?);
+            while sealed.remove(&open) {
+                open += 1;
+            }
         }
     }
 
     /// Waits until the list of this instance is sealed, while the later ones up to `newest` live on.
     async fn wait_until_sealed(&self, number: u64, newest: u64) -> Result<(), LogError> {
+        match self.seal_of(number, newest).await {
+            // It ended so long ago that it is kept no more; the series is.
+            Err(LogError::Forgotten(_)) if self.kept().await?.contains(&newest) => Ok(()),
+            sealed => sealed,
+        }
+    }
+
+    async fn seal_of(&self, number: u64, newest: u64) -> Result<(), LogError> {
         let view = self.look(number).await?;
         let view = view.ok_or_else(|| LogError::Forgotten(self.name_of(number)))?;
         loop {
@@ -396,23 +415,27 @@ impl Series {
         Ok(None)
     }
 
-    /// Acts in this instance as a correct process that proposes this value, to its end; then the sealed list.
+    /// Acts in this instance as a correct process that proposes this value, until its list is sealed.
     ///
     /// # Errors
     /// [`LogError::Replaced`] if another life of the same principal acts there; when its client has given up.
-    pub(crate) async fn act(&self, view: &InstanceView, value: Value) -> Result<Vec<Entry>, LogError> {
+    pub(crate) async fn act(&self, view: &InstanceView, value: Value) -> Result<Acted, LogError> {
         let id = view.instance.id;
         let rounds = u64::from(view.instance.parameters.append_rounds());
         // An earlier life was killed between its appends: another value in the rounds that are left would be
         // a second proposal.
         if view.own.as_ref().is_some_and(|own| (2..=rounds).contains(&own.next.get())) {
-            return self.sealed(&view.instance).await;
+            return self.acted_in(view, &value).await;
         }
-        let spec = ProcessSpec::correct(value).having_seen(view);
+        let spec = ProcessSpec::correct(value.clone()).having_seen(view);
         let played = self.client.play(id, spec, std::future::pending()).await;
         match played.error {
+            None => match Acted::of(&played, &value) {
+                Some(acted) => Ok(acted),
+                None => self.acted_in(view, &value).await,
+            },
             Some(error) => match error.reason() {
-                Some(RefusalReason::InstanceClosed) => self.sealed(&view.instance).await,
+                Some(RefusalReason::InstanceClosed) => self.acted_in(view, &value).await,
                 Some(
                     RefusalReason::SessionReplaced
                     | RefusalReason::AccessContentDiffers
@@ -420,9 +443,42 @@ impl Series {
                 ) => Err(LogError::Replaced(instance_name(&view.instance))),
                 _ => Err(forgotten(error, &view.instance)),
             },
-            None => self.sealed(&view.instance).await,
         }
     }
+
+    /// What appending this value came to, by the sealed list.
+    async fn acted_in(&self, view: &InstanceView, value: &Value) -> Result<Acted, LogError> {
+        let list = self.sealed(&view.instance).await?;
+        let me = view.own.as_ref().map(|own| own.process);
+        let entry = list.iter().position(|entry| Some(entry.process) == me && entry.value == *value);
+        Ok(Acted { entry: entry.map(position_of), decision: decision(&list).cloned() })
+    }
+}
+
+/// What a member's part in an instance came to.
+#[derive(Debug)]
+pub(crate) struct Acted {
+    /// The place of its entry in the sealed list.
+    pub(crate) entry: Option<Position>,
+    /// The decision of all correct processes.
+    pub(crate) decision: Option<Value>,
+}
+
+impl Acted {
+    /// What the process knows of it by itself, if it has read that the list is sealed.
+    fn of(played: &Played, value: &Value) -> Option<Self> {
+        let Played { report, entry, has_read_seal: true, .. } = played else { return None };
+        let Report { from, decision, .. } = report.as_ref()?;
+        let from = from.as_slice();
+        // An entry with another value is of another life.
+        let is_own = entry.is_none_or(|entry| from.get(entry.index()) == Some(value));
+        (is_own && !from.is_empty()).then(|| Self { entry: *entry, decision: decision.clone() })
+    }
+}
+
+/// The decision of Algorithm 1 from this sealed list: the most frequent value.
+pub(crate) fn decision(list: &[Entry]) -> Option<&Value> {
+    mode(list.iter().map(|entry| &entry.value))
 }
 
 /// The first of these instances whose list may not be sealed: all are sealed that are older than the window.

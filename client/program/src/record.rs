@@ -198,7 +198,7 @@ mod tests {
             ended: ProcessEnd::Decided,
             unanswered: None,
         };
-        let played = Played { report: Some(report), accesses: 2, reconnections: 0, error: None };
+        let played = Played { report: Some(report), accesses: 2, ..Played::unseen() };
         let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);
         let line = serde_json::to_string(&record).unwrap();
         assert_eq!(
@@ -212,7 +212,7 @@ mod tests {
     fn the_record_of_a_process_that_never_joined_says_why() {
         let refused = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = Some(Error::from(refused));
-        let played = Played { report: None, accesses: 0, reconnections: 0, error };
+        let played = Played { error, ..Played::unseen() };
         let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);
         assert_eq!(record.process, None);
         let error = record.error.unwrap();

@@ -15,12 +15,12 @@ mod session;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_model::access::Answer;
+use stickycas_model::access::{Answer, AppendAnswer};
 use stickycas_model::byzantine::{Strategy, own_value};
 use stickycas_model::params::Params;
 use stickycas_model::player::Player;
 use stickycas_model::process::{Behaviour, Correct, RawOp, Report};
-use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
+use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Value};
 use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
@@ -130,12 +130,25 @@ pub struct Played {
     /// The report of the process at its end. `None`: it never opened a session, so it does not even know its
     /// number.
     pub report: Option<Report>,
+    /// The place of its entry, if an append of it was answered with success.
+    pub entry: Option<Position>,
+    /// Whether a read has told it that the list is sealed.
+    pub has_read_seal: bool,
     /// Accesses that it sent in this life, each counted once however often it was sent again.
     pub accesses: u64,
     /// Sessions after the first one.
     pub reconnections: u64,
     /// The error that stopped it; `None` if it came to its own end or was told to stop.
     pub error: Option<Error>,
+}
+
+impl Played {
+    /// That of a process that has never opened a session.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn unseen() -> Self {
+        Self { report: None, entry: None, has_read_seal: false, accesses: 0, reconnections: 0, error: None }
+    }
 }
 
 /// Plays one process of an instance to its end, or until `stop` resolves.
@@ -152,7 +165,7 @@ pub(crate) async fn play(
 ) -> Played {
     if spec.strategy.as_ref().is_some_and(|strategy| !strategy.joins()) {
         stop.await;
-        return Played { report: None, accesses: 0, reconnections: 0, error: None };
+        return Played::unseen();
     }
     let mut drive = Drive::new(cluster, instance, spec, policy);
     let error = tokio::select! {
@@ -262,7 +275,13 @@ impl Drive {
                 _ => player.fail(error.to_string()),
             }
         }
+        let view = self.player.as_ref().map(Player::view);
         Played {
+            entry: view.and_then(|view| match view.append? {
+                (_, AppendAnswer::Success(position)) => Some(position),
+                _ => None,
+            }),
+            has_read_seal: view.is_some_and(|view| view.sealed),
             report: self.player.as_ref().filter(|_| self.sessions > 0).map(Player::report),
             accesses: self.accesses,
             reconnections: self.sessions.saturating_sub(1),

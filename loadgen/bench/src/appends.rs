@@ -1,16 +1,28 @@
 //! Appends to an ordered log (crate `stickycas-log`), beside puts of etcd on the same disk: four writers,
 //! each with so many at a time. The members are in two warps, q = p; a put of etcd goes to one member. Every
-//! value has 100 bytes.
+//! value has 100 bytes. And elections, one epoch after the other, in which all members support the same one.
+//!
+//! | row | who |
+//! | --- | --- |
+//! | `log/N`, `log-durable/N` | four correct members, N appends at a time of each |
+//! | `log-beside-attack/N` | three, and one that acts in every slot as soon as it exists: it appends again and again, an entry that looks like one of theirs |
+//! | `log-beside-silence/N` | three, and one that joins every slot and is silent: each is held up for the patience, 1 s |
+//! | `etcd-puts/N` | four writers of etcd |
+//! | `elections`, `elections-durable` | four correct members; an election lasts until each knows the leader |
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use serde_json::json;
-use stickycas_log::{MAX_WINDOW, Member, Series, SeriesSpec};
+use stickycas_client::{Client, ProcessSpec, Strategy};
+use stickycas_log::{Election, MAX_WINDOW, Member, Series, SeriesSpec};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tonic::transport::Endpoint;
 
 use crate::etcd::wire::kv_client::KvClient;
@@ -20,39 +32,88 @@ use crate::etcd::{self, Program};
 use crate::fixture::principal;
 use crate::results::Figures;
 use crate::rounds::{Candidate, RoundOptions};
-use crate::servers::{self, COORDINATOR, Launch};
+use crate::servers::{self, COORDINATOR, Launch, Server};
 use crate::tasks::in_parallel;
 
 const WRITERS: usize = 4;
-/// Appends of a turn: with one at a time, and with more.
-const AMOUNTS: [(usize, usize); 2] = [(1, 1_000), (16, 8_000)];
+/// Of each writer at a time, and in all.
+const FEW: (usize, usize) = (1, 1_000);
+const MANY: (usize, usize) = (16, 8_000);
 const VALUE: [u8; 100] = [b'v'; 100];
+const SERIES: &str = "log";
+const APPENDS: &str = "appends_per_s";
+
+/// Appends an entry that looks like one of a member of this crate, in each of its accesses.
+const ATTACK: &str = "repeat-append(value=0x01000000000000000076)";
 
 /// How to measure appends.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: RoundOptions,
-    /// The program etcd; by default the one in PATH. Without it only the log is measured.
+    /// The program etcd; by default the one in PATH. Without it the rest is measured.
     #[arg(long, value_name = "PROGRAM")]
     etcd: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The strategy of the last member, if it is Byzantine.
+    Log {
+        is_durable: bool,
+        byzantine: Option<&'static str>,
+    },
+    Elections {
+        is_durable: bool,
+    },
+    Puts,
+}
+
+#[derive(Clone, Debug)]
 struct Measured {
-    kind: &'static str,
+    name: String,
+    kind: Kind,
     /// Of each writer.
     in_flight: usize,
     amount: usize,
 }
 
+impl Measured {
+    fn new(name: &str, kind: Kind, (in_flight, amount): (usize, usize)) -> Self {
+        Self { name: name.to_owned(), kind, in_flight, amount }
+    }
+
+    fn all() -> Vec<Self> {
+        let log = |is_durable, byzantine| Kind::Log { is_durable, byzantine };
+        let kinds = [
+            ("log", log(false, None)),
+            ("log-durable", log(true, None)),
+            ("log-beside-attack", log(false, Some(ATTACK))),
+            ("etcd-puts", Kind::Puts),
+        ];
+        let appends = kinds.into_iter().flat_map(|(name, kind)| {
+            [FEW, MANY].map(|amount| Self::new(&format!("{name}/{}", amount.0), kind, amount))
+        });
+        let others = [
+            Self::new("log-beside-silence/16", log(false, Some("silent")), (16, 500)),
+            Self::new("elections", Kind::Elections { is_durable: false }, (1, 500)),
+            Self::new("elections-durable", Kind::Elections { is_durable: true }, (1, 500)),
+        ];
+        appends.chain(others).collect()
+    }
+}
+
 impl Candidate for Measured {
     fn name(&self) -> String {
-        format!("{}/{}", self.kind, self.in_flight)
+        self.name.clone()
     }
 
     fn over(&self) -> Vec<String> {
-        let others = if self.kind == "log-durable" { ["log", "etcd-puts"].as_slice() } else { &[] };
+        let others = match self.kind {
+            Kind::Log { is_durable: true, .. } => ["log", "etcd-puts"].as_slice(),
+            Kind::Log { byzantine: Some(_), .. } => &["log"],
+            _ => &[],
+        };
         others.iter().map(|kind| format!("{kind}/{}", self.in_flight)).collect()
     }
 }
@@ -61,9 +122,7 @@ impl Candidate for Measured {
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let disk = options.rounds.common.disk();
     let etcd = Program::find(options.etcd.as_deref(), &disk)?;
-    let kinds =
-        ["log", "log-durable", "etcd-puts"].into_iter().filter(|kind| *kind != "etcd-puts" || etcd.is_some());
-    let all = kinds.flat_map(|kind| AMOUNTS.map(|(in_flight, amount)| Measured { kind, in_flight, amount }));
+    let all = Measured::all().into_iter().filter(|it| it.kind != Kind::Puts || etcd.is_some());
     let candidates = options.rounds.wanted(all)?;
     let program = servers::find(options.rounds.common.server.as_deref())?;
     let rows = options.rounds.run(&candidates, |measured| {
@@ -71,32 +130,52 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         let launch = Launch { retention: "1h", ..Launch::new(&program) };
         async move {
             let folder = servers::folder(&disk)?;
+            let start = |is_durable| if is_durable { launch.durable(folder.path()) } else { launch.clone() };
             match measured.kind {
-                "log" => log(&launch, measured.in_flight, amount).await,
-                "log-durable" => log(&launch.durable(folder.path()), measured.in_flight, amount).await,
-                _ => puts(&etcd.context("etcd is missing")?, measured.in_flight, amount).await,
+                Kind::Log { is_durable, byzantine } => {
+                    log(&start(is_durable), byzantine, measured.in_flight, amount).await
+                }
+                Kind::Elections { is_durable } => elections(&start(is_durable), amount).await,
+                Kind::Puts => puts(&etcd.context("etcd is missing")?, measured.in_flight, amount).await,
             }
         }
     })?;
     options.rounds.report("appends", etcd.map(|etcd| etcd.version), json!({ "writers": WRITERS }), rows)
 }
 
-async fn log(launch: &Launch, in_flight: usize, amount: usize) -> anyhow::Result<Figures> {
-    let server = launch.start().await?;
-    let mut tasks = JoinSet::new();
-    let coordinator = Series::new(&server.client(COORDINATOR)?, "log")?;
+/// The tasks beside the appends or elections: none is to end.
+type Tasks = JoinSet<anyhow::Result<()>>;
+
+/// A series of which all writers are members, and its coordinator.
+fn coordinate(server: &Server, tasks: &mut Tasks) -> anyhow::Result<()> {
+    let coordinator = Series::new(&server.client(COORDINATOR)?, SERIES)?;
     let roster = (0..WRITERS).map(principal).collect();
     let spec = SeriesSpec { warp_size: 2, window: MAX_WINDOW, ..SeriesSpec::new(roster) };
-    tasks.spawn(async move { coordinator.coordinate(&spec).await.map(|never| match never {}) });
+    tasks.spawn(async move { Ok(coordinator.coordinate(&spec).await.map(|never| match never {})?) });
+    Ok(())
+}
+
+async fn log(
+    launch: &Launch,
+    byzantine: Option<&'static str>,
+    in_flight: usize,
+    amount: usize,
+) -> anyhow::Result<Figures> {
+    let (server, mut tasks) = (launch.start().await?, JoinSet::new());
+    coordinate(&server, &mut tasks)?;
+    let correct = WRITERS - usize::from(byzantine.is_some());
+    if let Some(strategy) = byzantine {
+        tasks.spawn(act_at_once(server.client(&principal(correct))?, strategy));
+    }
     let mut members = Vec::new();
-    for writer in 0..WRITERS {
+    for writer in 0..correct {
         let (member, driver) =
-            Member::join(&Series::new(&server.client(&principal(writer))?, "log")?).await?;
-        tasks.spawn(driver.run());
+            Member::join(&Series::new(&server.client(&principal(writer))?, SERIES)?).await?;
+        tasks.spawn(async move { Ok(driver.run().await?) });
         members.push(member);
     }
-    let figures = timed(in_flight, amount, move |number| {
-        let member = members[number % WRITERS].clone();
+    let figures = timed(APPENDS, correct * in_flight, amount, move |number| {
+        let member = members[number % correct].clone();
         async move { Ok(member.append(VALUE).await.map(drop)?) }
     });
     let figures = figures.await?;
@@ -104,6 +183,59 @@ async fn log(launch: &Launch, in_flight: usize, amount: usize) -> anyhow::Result
     Ok(figures)
 }
 
+/// A Byzantine member, which acts in every slot as soon as that exists.
+async fn act_at_once(client: Client, strategy: &'static str) -> anyhow::Result<()> {
+    /// Of the 64 streams that it may have.
+    const STREAMS: usize = 48;
+    let (streams, mut playing) = (Arc::new(Semaphore::new(STREAMS)), JoinSet::new());
+    let strategy: Strategy = strategy.parse().map_err(|error| anyhow::anyhow!("{strategy}: {error}"))?;
+    for slot in 1_u64.. {
+        let id = loop {
+            match client.find(&format!("{SERIES}.{slot}")).await {
+                Ok(id) => break id,
+                Err(_) => sleep(Duration::from_millis(1)).await,
+            }
+        };
+        let (client, permit) = (client.clone(), streams.clone().acquire_owned().await?);
+        let spec = ProcessSpec::byzantine(strategy.clone(), None, slot);
+        playing.spawn(async move {
+            // A silent one would stay for ever.
+            client.play(id, spec, sleep(Duration::from_secs(1))).await;
+            drop(permit);
+        });
+        while playing.try_join_next().is_some() {}
+    }
+    Ok(())
+}
+
+async fn elections(launch: &Launch, amount: usize) -> anyhow::Result<Figures> {
+    let (server, mut tasks) = (launch.start().await?, JoinSet::new());
+    coordinate(&server, &mut tasks)?;
+    let mut members = Vec::new();
+    for member in 0..WRITERS {
+        members.push(Election::new(&Series::new(&server.client(&principal(member))?, SERIES)?));
+    }
+    timed("elections_per_s", 1, amount, move |number| {
+        let (members, leader) = (members.clone(), principal(number % WRITERS));
+        async move {
+            let (epoch, mut supports) = (number as u64 + 1, JoinSet::new());
+            for (index, member) in members.into_iter().enumerate() {
+                let leader = leader.clone();
+                supports.spawn(async move {
+                    if index > 0 {
+                        member.begun(epoch).await?;
+                    }
+                    member.support(epoch, &leader).await
+                });
+            }
+            for elected in supports.join_all().await {
+                ensure!(elected?.leader.as_ref() == Some(&leader), "another leader of epoch {epoch}");
+            }
+            Ok(())
+        }
+    })
+    .await
+}
 async fn puts(program: &Program, in_flight: usize, amount: usize) -> anyhow::Result<Figures> {
     let etcd = program.start(&etcd::Options::default()).await?;
     let mut writers = Vec::new();
@@ -111,7 +243,7 @@ async fn puts(program: &Program, in_flight: usize, amount: usize) -> anyhow::Res
         let url = etcd.urls().first().context("etcd has no member")?.clone();
         writers.push(KvClient::new(Endpoint::from_shared(url)?.connect().await?));
     }
-    timed(in_flight, amount, move |number| {
+    timed(APPENDS, WRITERS * in_flight, amount, move |number| {
         let mut writer = writers[number % WRITERS].clone();
         let key = format!("log/{number}").into_bytes().into();
         let put = PutRequest { key, value: VALUE.to_vec().into(), ..PutRequest::default() };
@@ -123,24 +255,24 @@ async fn puts(program: &Program, in_flight: usize, amount: usize) -> anyhow::Res
     .await
 }
 
-/// This many appends in all, so many at a time of each writer.
+/// This many calls, so many at a time. `rate`: the name of their number in a second.
 #[allow(clippy::cast_precision_loss)]
 async fn timed<F: Future<Output = anyhow::Result<()>> + Send + 'static>(
-    in_flight: usize,
+    rate: &'static str,
+    at_once: usize,
     amount: usize,
-    append: impl Fn(usize) -> F + Clone + Send + 'static,
+    call: impl Fn(usize) -> F + Clone + Send + 'static,
 ) -> anyhow::Result<Figures> {
     let begun = Instant::now();
-    let times: Vec<Duration> = in_parallel(amount, WRITERS * in_flight, move |number| {
-        let append = append(number);
+    let times: Vec<Duration> = in_parallel(amount, at_once, move |number| {
+        let call = call(number);
         async move {
             let begun = Instant::now();
-            append.await?;
+            call.await?;
             Ok(begun.elapsed())
         }
     })
     .await?;
-    let appends_per_s = amount as f64 / begun.elapsed().as_secs_f64();
-    let figures = Figures::default().with("appends_per_s", appends_per_s);
+    let figures = Figures::default().with(rate, amount as f64 / begun.elapsed().as_secs_f64());
     Ok(figures.quantile_ms("median_ms", &times, 0.5).quantile_ms("p99_ms", &times, 0.99))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use stickycas_client::{AccessNumber, Params, ParamsSpec, WaitMode};
 use stickycas_log::{LogError, Member, Reader, Series, SeriesSpec};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::support::{attack, check, client, coordinate, member, read_to, series, server, server_at, spec};
 
@@ -192,6 +193,25 @@ async fn a_life_that_finds_another_one_of_its_member_ends() {
     assert!(matches!(&error, LogError::Replaced(slot) if slot.starts_with("orders.")), "{error}");
     assert!(matches!(older.append("value").await, Err(LogError::Ended)));
     newer.append("value").await.unwrap();
+}
+
+/// The older life has seen the slot before the newer one acted there.
+#[tokio::test]
+async fn a_life_that_was_away_takes_no_entry_of_another_one_for_its_own() {
+    for _ in 0..20 {
+        let address = server(|_| {}).await;
+        let mut tasks = JoinSet::new();
+        coordinate(&mut tasks, &address, spec(1, 1));
+        let (older, driver) = Member::join(&series(&address, "m1")).await.unwrap();
+        let mut driver = Box::pin(driver.run());
+        timeout(Duration::from_millis(20), &mut driver).await.unwrap_err();
+        let (newer, newer_runs) = member(&mut tasks, &address, 1).await;
+        let place = newer.append("value of the newer").await.unwrap();
+        newer_runs.abort();
+        let (appended, ended) = tokio::join!(older.append("value of the older"), driver);
+        assert!(matches!(ended, Err(LogError::Replaced(_))), "{ended:?}");
+        assert!(appended.is_err(), "{appended:?}, and the newer life has {place:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stickycas_log::MAX_WINDOW;
-use stickycas_log::order::{AppendId, DeliveredSlot, Order, Place, SlotState};
+use stickycas_log::order::{AppendId, Order, Place, SlotState};
 use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::machine::Entry;
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::sim::{SimPlan, Simulator};
-use stickycas_model::types::{ProcessId, Value};
+use stickycas_model::types::{Position, ProcessId, Value};
 
 /// Slots that exist ahead of the first that is not sealed.
 pub const WINDOW: u64 = 4;
@@ -31,9 +31,7 @@ pub struct Append {
 /// One life of a correct member.
 pub struct Life {
     pub member: ProcessId,
-    pub from: u64,
     pub order: Order,
-    pub delivered: Vec<DeliveredSlot>,
     /// Slots that it acted in and has not seen sealed.
     waits_for: BTreeSet<u64>,
 }
@@ -66,7 +64,6 @@ pub struct World {
     byzantine: BTreeSet<ProcessId>,
     slots: BTreeMap<u64, Slot>,
     pub lives: Vec<Life>,
-    pub ended: Vec<Life>,
     pub appends: Vec<Append>,
     pub happened: Happened,
 }
@@ -81,7 +78,6 @@ impl World {
             params: Arc::new(params),
             byzantine,
             slots: BTreeMap::new(),
-            ended: Vec::new(),
             appends: Vec::new(),
             happened: Happened::default(),
         }
@@ -229,13 +225,17 @@ impl World {
         }
         let number = sealed[self.random.index(sealed.len())];
         life.waits_for.remove(&number);
-        life.order.sealed(number, self.slots[&number].list.clone().unwrap());
+        let slot = &self.slots[&number];
+        let own = |entry: &Entry| {
+            entry.process == life.member && slot.acted.get(&life.member) == Some(&entry.value)
+        };
+        let entry = slot.list.as_ref().unwrap().iter().position(own);
+        life.order.sealed(number, entry.map(|index| Position::new(u32::try_from(index).unwrap())));
         while let Some(delivered) = life.order.deliver() {
             if let Some((id, place)) = delivered.own {
                 let append = self.appends.iter_mut().find(|append| append.id == id).unwrap();
                 assert_eq!(append.answered.replace((self.step, place)), None, "answered twice");
             }
-            life.delivered.push(delivered);
         }
     }
 
@@ -252,13 +252,12 @@ impl World {
         let unanswered = |append: &&mut Append| append.member == member && append.answered.is_none();
         self.appends.iter_mut().filter(unanswered).for_each(|append| append.abandoned = true);
         self.happened.killed += 1;
-        self.ended.push(std::mem::replace(&mut self.lives[life], Life::new(member, from)));
+        self.lives[life] = Life::new(member, from);
     }
 }
 
 impl Life {
     fn new(member: ProcessId, from: u64) -> Self {
-        let order = Order::new(member, from, WINDOW);
-        Self { member, from, order, delivered: Vec::new(), waits_for: BTreeSet::new() }
+        Self { member, order: Order::new(from, WINDOW), waits_for: BTreeSet::new() }
     }
 }
