@@ -86,8 +86,7 @@ pub async fn play(
         played = Box::pin(attack_and_play) => Some(played),
         () = stop => None,
     };
-    let stopped = || Played::unseen();
-    Attacked { attack: tally.report(), played: played.unwrap_or_else(stopped) }
+    Attacked { attack: tally.report(), played: played.unwrap_or_else(Played::unseen) }
 }
 
 async fn carry_out(context: &AttackContext, attack: WireAttackKind) -> Played {

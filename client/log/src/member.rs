@@ -156,9 +156,8 @@ impl MemberDriver {
     }
 
     fn deliver(&mut self) {
-        while let Some(slot) = self.order.deliver() {
-            let answer = slot.own.and_then(|(id, place)| Some((self.answers.remove(&id)?, place)));
-            if let Some((answer, place)) = answer {
+        for (id, place) in self.order.deliver() {
+            if let Some(answer) = self.answers.remove(&id) {
                 // The caller may have gone.
                 let _ = answer.send(place);
             }
@@ -178,7 +177,7 @@ impl MemberDriver {
         }
     }
 
-    /// Looks for a slot, one at a time. Only in the slot that is next it waits until that exists.
+    /// Looks for a slot, one at a time. Only for the next slot it waits until that exists.
     fn look_ahead(&mut self, slot: u64) {
         let is_next = self.ahead.is_empty();
         if self.is_looking || self.ahead.len() >= KNOWN_AHEAD || (!is_next && self.missing == Some(slot)) {
@@ -187,7 +186,7 @@ impl MemberDriver {
         self.is_looking = true;
         let series = self.series.clone();
         self.tasks.spawn(async move {
-            let found = if is_next { Some(series.find(slot).await?) } else { series.look(slot).await? };
+            let found = if is_next { Some(series.find(slot).await?) } else { series.get(slot).await? };
             Ok(Done::Found(slot, found.map(Box::new)))
         });
     }

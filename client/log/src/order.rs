@@ -73,13 +73,6 @@ pub struct Order {
     sealed: BTreeMap<u64, Option<Position>>,
 }
 
-/// A delivered slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeliveredSlot {
-    /// The member's own append in it, if it had one.
-    pub own: Option<(AppendId, Place)>,
-}
-
 impl Order {
     /// A member that acts and delivers from this slot on, in at most `window` slots at a time.
     #[must_use]
@@ -152,13 +145,16 @@ impl Order {
         self.sealed.insert(slot, entry);
     }
 
-    /// The next slot, if its list is sealed.
-    pub fn deliver(&mut self) -> Option<DeliveredSlot> {
-        let slot = self.delivers;
-        let entry = self.sealed.remove(&slot)?;
-        self.delivers += 1;
-        let own = self.in_flight.remove(&slot).zip(entry);
-        Some(DeliveredSlot { own: own.map(|((id, _), position)| (id, Place { slot, position })) })
+    /// Delivers the next slots, as far as their lists are sealed: the member's own appends in them, in order.
+    pub fn deliver(&mut self) -> Vec<(AppendId, Place)> {
+        let mut own = Vec::new();
+        while let Some(entry) = self.sealed.remove(&self.delivers) {
+            let slot = self.delivers;
+            let append = self.in_flight.remove(&slot).zip(entry);
+            own.extend(append.map(|((id, _), position)| (id, Place { slot, position })));
+            self.delivers += 1;
+        }
+        own
     }
 }
 

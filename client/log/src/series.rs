@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
-use std::panic::resume_unwind;
+use std::ops::RangeInclusive;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use stickycas_model::params::LARGEST_PIPELINE;
 use stickycas_model::process::mode;
 use stickycas_model::types::ProcessId;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep};
 
 use crate::error::LogError;
 use crate::order::{HEADER, SlotState, position_of};
@@ -35,9 +36,6 @@ const LOOK_AGAIN_LATER: Duration = Duration::from_millis(500);
 /// The most instances that a coordinator creates ahead, and the most in which a member acts at a time: it has
 /// a stream for each, of which a server takes 64 from one principal.
 pub const MAX_WINDOW: u64 = 32;
-
-/// The most instances of which a coordinator waits for the seal at a time.
-const SEALS_AHEAD: u64 = 4;
 
 /// The last number of a series: names with a higher one are of no series, so that none is counted past its
 /// end.
@@ -164,51 +162,53 @@ impl Series {
             return Err(Error::InvalidArgument(why).into());
         }
         let mut open = first_that_may_be_open(&known);
-        let (mut sealed, mut waits_for, mut waiting) = (BTreeSet::new(), open, JoinSet::new());
+        if newest == 0 {
+            self.create(1, &terms).await?;
+            newest = 1;
+        }
+        // Every call lets an instance live on.
+        let lifetime = self.find(newest).await?.instance.idle_lifetime;
+        let mut touching = interval((lifetime / 4).max(LOOK_AGAIN));
         loop {
             while newest + 1 < open + spec.window {
                 self.create(newest + 1, &terms).await?;
                 newest += 1;
             }
-            while waits_for <= newest && waits_for < open + SEALS_AHEAD {
-                let (series, number) = (self.clone(), waits_for);
-                waiting.spawn(async move { series.wait_until_sealed(number, newest).await.map(|()| number) });
-                waits_for += 1;
+            let (mut waiting, next) = (JoinSet::new(), open + (spec.window / 4).max(1));
+            for number in open..next {
+                let series = self.clone();
+                waiting.spawn(async move { series.wait_until_sealed(number).await });
             }
-            let ended = waiting.join_next().await.expect("it waits for a seal");
-            sealed.insert(ended.unwrap_or_else(|panicked| resume_unwind(panicked.into_panic()))?);
-            while sealed.remove(&open) {
-                open += 1;
-            }
-        }
-    }
-
-    /// Waits until the list of this instance is sealed, while the later ones up to `newest` live on.
-    async fn wait_until_sealed(&self, number: u64, newest: u64) -> Result<(), LogError> {
-        match self.seal_of(number, newest).await {
-            // It ended so long ago that it is kept no more; the series is.
-            Err(LogError::Forgotten(_)) if self.kept().await?.contains(&newest) => Ok(()),
-            sealed => sealed,
-        }
-    }
-
-    async fn seal_of(&self, number: u64, newest: u64) -> Result<(), LogError> {
-        let view = self.look(number).await?;
-        let view = view.ok_or_else(|| LogError::Forgotten(self.name_of(number)))?;
-        loop {
-            // Every call lets an instance live on.
-            let touch = view.instance.idle_lifetime / 4;
-            if let Ok(sealed) = timeout(touch, self.sealed(&view.instance)).await {
-                return sealed.map(drop);
-            }
-            for later in number..=newest {
-                match self.client.get(&self.name_of(later)).await {
-                    // It has ended, long before the earlier ones.
-                    Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {}
-                    touched => drop(touched?),
+            let mut sealed = pin!(waiting.join_all());
+            let sealed = loop {
+                tokio::select! {
+                    sealed = &mut sealed => break sealed,
+                    _ = touching.tick() => self.touch(open..=newest).await?,
+                }
+            };
+            for sealed in sealed {
+                match sealed {
+                    // It ended so long ago that it is kept no more; the series is.
+                    Err(LogError::Forgotten(_)) if self.kept().await?.contains(&newest) => {}
+                    sealed => sealed?,
                 }
             }
+            open = next;
         }
+    }
+
+    async fn wait_until_sealed(&self, number: u64) -> Result<(), LogError> {
+        let view = self.look(number).await?;
+        let view = view.ok_or_else(|| LogError::Forgotten(self.name_of(number)))?;
+        self.sealed(&view.instance).await.map(drop)
+    }
+
+    /// Asks for these instances, those that there are.
+    async fn touch(&self, numbers: RangeInclusive<u64>) -> Result<(), LogError> {
+        for number in numbers {
+            self.get(number).await?;
+        }
+        Ok(())
     }
 
     async fn create(&self, number: u64, terms: &Terms) -> Result<(), LogError> {
@@ -265,6 +265,18 @@ impl Series {
         (number.to_string() == text && (1..=LAST).contains(&number)).then_some(number)
     }
 
+    /// The instance with this number; `None`: there is none, or none any more.
+    ///
+    /// # Errors
+    /// [`LogError::Foreign`] if it is of another series.
+    pub(crate) async fn get(&self, number: u64) -> Result<Option<InstanceView>, LogError> {
+        match self.client.get(&self.name_of(number)).await {
+            Ok(view) => self.check(&view.instance).map(|()| Some(view)),
+            Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The instance with this number; `None`: there is none yet.
     ///
     /// # Errors
@@ -272,18 +284,14 @@ impl Series {
     pub(crate) async fn look(&self, number: u64) -> Result<Option<InstanceView>, LogError> {
         let mut newest = 0;
         loop {
-            match self.client.get(&self.name_of(number)).await {
-                Ok(view) => {
-                    self.check(&view.instance)?;
-                    return Ok(Some(view));
-                }
-                Err(error) if error.reason() != Some(RefusalReason::InstanceUnknown) => {
-                    return Err(error.into());
-                }
-                // It was there before the newest one.
-                Err(_) if newest > number => return Err(LogError::Forgotten(self.name_of(number))),
-                Err(_) => newest = self.newest().await?,
+            if let Some(view) = self.get(number).await? {
+                return Ok(Some(view));
             }
+            // It was there before the newest one.
+            if newest > number {
+                return Err(LogError::Forgotten(self.name_of(number)));
+            }
+            newest = self.newest().await?;
             if newest <= number {
                 return Ok(None);
             }
@@ -469,7 +477,6 @@ impl Acted {
     fn of(played: &Played, value: &Value) -> Option<Self> {
         let Played { report, entry, has_read_seal: true, .. } = played else { return None };
         let Report { from, decision, .. } = report.as_ref()?;
-        let from = from.as_slice();
         // An entry with another value is of another life.
         let is_own = entry.is_none_or(|entry| from.get(entry.index()) == Some(value));
         (is_own && !from.is_empty()).then(|| Self { entry: *entry, decision: decision.clone() })
@@ -529,5 +536,42 @@ pub(crate) fn state_of(view: &InstanceView) -> SlotState {
         SlotState::Begun
     } else {
         SlotState::Idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::process::ProcessEnd;
+
+    use super::*;
+
+    #[test]
+    fn a_member_knows_its_entry_by_itself_only_if_it_is_its_own() {
+        let value = |text: &str| Value::parse(text).unwrap();
+        let played = |from: &[&str], entry: Option<u32>, has_read_seal| {
+            let report = Report {
+                process: ProcessId::FIRST,
+                decision: from.first().map(|text| value(text)),
+                phase: None,
+                from: from.iter().map(|text| value(text)).collect::<Vec<_>>().into(),
+                ended: ProcessEnd::Decided,
+                unanswered: None,
+            };
+            let entry = entry.map(Position::new);
+            Played { report: Some(report), entry, has_read_seal, ..Played::unseen() }
+        };
+        let acted =
+            |played: &Played| Acted::of(played, &value("a")).map(|acted| (acted.entry, acted.decision));
+        let decision = Some(value("b"));
+        assert_eq!(
+            acted(&played(&["b", "a"], Some(1), true)),
+            Some((Some(Position::new(1)), decision.clone()))
+        );
+        assert_eq!(acted(&played(&["b", "c"], None, true)), Some((None, decision)));
+        // The entry is of another life; the list may grow; an earlier life has decided.
+        assert_eq!(acted(&played(&["b", "c"], Some(1), true)), None);
+        assert_eq!(acted(&played(&["b", "a"], Some(1), false)), None);
+        assert_eq!(acted(&played(&[], Some(1), true)), None);
+        assert_eq!(acted(&Played::unseen()), None);
     }
 }

@@ -130,7 +130,7 @@ pub struct Played {
     /// The report of the process at its end. `None`: it never opened a session, so it does not even know its
     /// number.
     pub report: Option<Report>,
-    /// The place of its entry, if an append of it was answered with success.
+    /// The place of its entry, if an append of it has won, in this life or in an earlier one.
     pub entry: Option<Position>,
     /// Whether a read has told it that the list is sealed.
     pub has_read_seal: bool,

@@ -5,17 +5,18 @@
 //! | row | who |
 //! | --- | --- |
 //! | `log/N`, `log-durable/N` | four correct members, N appends at a time of each |
-//! | `log-beside-attack/N` | three, and one that acts in every slot as soon as it exists: it appends again and again, an entry that looks like one of theirs |
-//! | `log-beside-silence/N` | three, and one that joins every slot and is silent: each is held up for the patience, 1 s |
+//! | `log-beside-attack/N` | three, and one that appends in every slot at once, in each of its accesses |
+//! | `log-beside-silence/N` | three, and one that joins every slot and is silent: each waits its patience, 1 s |
 //! | `etcd-puts/N` | four writers of etcd |
-//! | `elections`, `elections-durable` | four correct members; an election lasts until each knows the leader |
+//! | `elections`, `elections-durable` | four correct members, each of which learns the leader |
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
 use serde_json::json;
 use stickycas_client::{Client, ProcessSpec, Strategy};
@@ -111,7 +112,7 @@ impl Candidate for Measured {
     fn over(&self) -> Vec<String> {
         let others = match self.kind {
             Kind::Log { is_durable: true, .. } => ["log", "etcd-puts"].as_slice(),
-            Kind::Log { byzantine: Some(_), .. } => &["log"],
+            Kind::Elections { is_durable: true } => return vec!["elections".to_owned()],
             _ => &[],
         };
         others.iter().map(|kind| format!("{kind}/{}", self.in_flight)).collect()
@@ -164,8 +165,9 @@ async fn log(
     let (server, mut tasks) = (launch.start().await?, JoinSet::new());
     coordinate(&server, &mut tasks)?;
     let correct = WRITERS - usize::from(byzantine.is_some());
+    let acted = Arc::new(AtomicUsize::new(0));
     if let Some(strategy) = byzantine {
-        tasks.spawn(act_at_once(server.client(&principal(correct))?, strategy));
+        tasks.spawn(act_at_once(server.client(&principal(correct))?, strategy, acted.clone()));
     }
     let mut members = Vec::new();
     for writer in 0..correct {
@@ -174,21 +176,32 @@ async fn log(
         tasks.spawn(async move { Ok(driver.run().await?) });
         members.push(member);
     }
-    let figures = timed(APPENDS, correct * in_flight, amount, move |number| {
+    let appends = timed(APPENDS, correct * in_flight, amount, move |number| {
         let member = members[number % correct].clone();
         async move { Ok(member.append(VALUE).await.map(drop)?) }
     });
-    let figures = figures.await?;
-    ensure!(tasks.try_join_next().is_none(), "a member or the coordinator has ended");
+    let figures = beside(tasks, appends).await?;
+    ensure!(byzantine.is_none() || acted.load(Ordering::Relaxed) > 0, "the Byzantine member did not act");
     Ok(figures)
 }
 
-/// A Byzantine member, which acts in every slot as soon as that exists.
-async fn act_at_once(client: Client, strategy: &'static str) -> anyhow::Result<()> {
+/// These figures, unless one of the tasks ends before.
+async fn beside(
+    mut tasks: Tasks,
+    figures: impl Future<Output = anyhow::Result<Figures>>,
+) -> anyhow::Result<Figures> {
+    tokio::select! {
+        figures = figures => figures,
+        Some(ended) = tasks.join_next() => Err(ended?.err().unwrap_or_else(|| anyhow!("a member has ended"))),
+    }
+}
+
+/// A Byzantine member, which acts in every slot as soon as that exists. `acted`: in how many.
+async fn act_at_once(client: Client, strategy: &'static str, acted: Arc<AtomicUsize>) -> anyhow::Result<()> {
     /// Of the 64 streams that it may have.
     const STREAMS: usize = 48;
     let (streams, mut playing) = (Arc::new(Semaphore::new(STREAMS)), JoinSet::new());
-    let strategy: Strategy = strategy.parse().map_err(|error| anyhow::anyhow!("{strategy}: {error}"))?;
+    let strategy: Strategy = strategy.parse().map_err(|error| anyhow!("{strategy}: {error}"))?;
     for slot in 1_u64.. {
         let id = loop {
             match client.find(&format!("{SERIES}.{slot}")).await {
@@ -196,11 +209,13 @@ async fn act_at_once(client: Client, strategy: &'static str) -> anyhow::Result<(
                 Err(_) => sleep(Duration::from_millis(1)).await,
             }
         };
-        let (client, permit) = (client.clone(), streams.clone().acquire_owned().await?);
+        let (client, acted) = (client.clone(), acted.clone());
+        let permit = streams.clone().acquire_owned().await?;
         let spec = ProcessSpec::byzantine(strategy.clone(), None, slot);
         playing.spawn(async move {
             // A silent one would stay for ever.
-            client.play(id, spec, sleep(Duration::from_secs(1))).await;
+            let played = client.play(id, spec, sleep(Duration::from_secs(1))).await;
+            acted.fetch_add(played.report.map_or(0, |_| 1), Ordering::Relaxed);
             drop(permit);
         });
         while playing.try_join_next().is_some() {}
@@ -215,7 +230,7 @@ async fn elections(launch: &Launch, amount: usize) -> anyhow::Result<Figures> {
     for member in 0..WRITERS {
         members.push(Election::new(&Series::new(&server.client(&principal(member))?, SERIES)?));
     }
-    timed("elections_per_s", 1, amount, move |number| {
+    let elections = timed("elections_per_s", 1, amount, move |number| {
         let (members, leader) = (members.clone(), principal(number % WRITERS));
         async move {
             let (epoch, mut supports) = (number as u64 + 1, JoinSet::new());
@@ -233,9 +248,10 @@ async fn elections(launch: &Launch, amount: usize) -> anyhow::Result<Figures> {
             }
             Ok(())
         }
-    })
-    .await
+    });
+    beside(tasks, elections).await
 }
+
 async fn puts(program: &Program, in_flight: usize, amount: usize) -> anyhow::Result<Figures> {
     let etcd = program.start(&etcd::Options::default()).await?;
     let mut writers = Vec::new();

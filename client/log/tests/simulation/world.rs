@@ -231,11 +231,9 @@ impl World {
         };
         let entry = slot.list.as_ref().unwrap().iter().position(own);
         life.order.sealed(number, entry.map(|index| Position::new(u32::try_from(index).unwrap())));
-        while let Some(delivered) = life.order.deliver() {
-            if let Some((id, place)) = delivered.own {
-                let append = self.appends.iter_mut().find(|append| append.id == id).unwrap();
-                assert_eq!(append.answered.replace((self.step, place)), None, "answered twice");
-            }
+        for (id, place) in life.order.deliver() {
+            let append = self.appends.iter_mut().find(|append| append.id == id).unwrap();
+            assert_eq!(append.answered.replace((self.step, place)), None, "answered twice");
         }
     }
 
