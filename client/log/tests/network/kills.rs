@@ -17,13 +17,13 @@ use crate::support::{attack, check, coordinate, member, read_to, series, spec};
 const KILLS: u64 = 30;
 
 /// The program of the server, on a folder.
-struct Server {
+pub struct Server {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Server {
-    fn start(data: &Path, listen: &str) -> Self {
+    pub fn start(data: &Path, listen: &str) -> Self {
         let tests = std::env::current_exe().unwrap();
         let program = tests.parent().and_then(Path::parent).unwrap().join("stickycas-server");
         assert!(program.is_file(), "the program of the server is missing: cargo build -p stickycas-server");
@@ -46,9 +46,11 @@ impl Server {
         Self { child, address }
     }
 
-    fn kill(&mut self) {
+    /// Kills it, and starts it again at the same address.
+    pub fn kill(&mut self, data: &Path) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        *self = Self::start(data, &self.address);
     }
 }
 
@@ -113,10 +115,7 @@ impl Killed {
             let kind = self.random.index(3);
             killed[kind] += 1;
             match kind {
-                0 => {
-                    self.server.kill();
-                    self.server = Server::start(self.folder.path(), &address);
-                }
+                0 => self.server.kill(self.folder.path()),
                 1 => {
                     let index = self.random.index(self.members.len());
                     self.members[index].abort();

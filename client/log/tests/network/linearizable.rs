@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
 use stickycas_log::{Delivered, Place, Reader};
 use tokio::task::JoinSet;
 
-use crate::support::{attack, coordinate, member, read_to, series, server, spec};
+use crate::kills::Server;
+use crate::support::{attack, coordinate, member, read_to, series, spec};
 
 /// A list that grows.
 #[derive(Clone, Debug, Default)]
@@ -75,10 +77,15 @@ fn texts(log: &[Delivered]) -> Vec<String> {
     correct(log).map(|it| String::from_utf8(it.value.clone()).unwrap()).collect()
 }
 
+/// After so many records of the history the server is killed, if it is.
+const KILLS: [usize; 3] = [10, 30, 50];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn appends_and_reads_are_linearizable() {
-    for _ in 0..2 {
-        let address = server(|_| {}).await;
+    for kills in [[].as_slice(), &KILLS] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Server::start(folder.path(), "127.0.0.1:0");
+        let address = server.address.clone();
         let mut tasks = JoinSet::new();
         coordinate(&mut tasks, &address, spec(4, 2));
         attack(&mut tasks, &address, 4);
@@ -109,6 +116,12 @@ async fn appends_and_reads_are_linearizable() {
                     place
                 });
             }
+        }
+        for records in kills {
+            while history.lock().unwrap().len() < *records {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            server.kill(folder.path());
         }
         last.extend(threads.join_all().await.into_iter().flatten());
         let last = *last.iter().max().unwrap();
