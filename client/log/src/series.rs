@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::pin::pin;
+use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use stickycas_model::params::LARGEST_PIPELINE;
 use stickycas_model::process::mode;
 use stickycas_model::types::ProcessId;
 use tokio::task::JoinSet;
-use tokio::time::{interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::error::LogError;
 use crate::order::{HEADER, SlotState, position_of};
@@ -169,6 +169,7 @@ impl Series {
         // Every call lets an instance live on.
         let lifetime = self.find(newest).await?.instance.idle_lifetime;
         let mut touching = interval((lifetime / 4).max(LOOK_AGAIN));
+        touching.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             while newest + 1 < open + spec.window {
                 self.create(newest + 1, &terms).await?;
@@ -177,30 +178,34 @@ impl Series {
             let (mut waiting, next) = (JoinSet::new(), open + (spec.window / 4).max(1));
             for number in open..next {
                 let series = self.clone();
-                waiting.spawn(async move { series.wait_until_sealed(number).await });
+                waiting.spawn(async move { series.wait_until_sealed(number, newest).await });
             }
-            let mut sealed = pin!(waiting.join_all());
-            let sealed = loop {
+            while !waiting.is_empty() {
                 tokio::select! {
-                    sealed = &mut sealed => break sealed,
+                    Some(sealed) = waiting.join_next() => match sealed {
+                        Ok(sealed) => sealed?,
+                        Err(ended) if ended.is_panic() => resume_unwind(ended.into_panic()),
+                        // The runtime ends.
+                        Err(_) => {}
+                    },
                     _ = touching.tick() => self.touch(open..=newest).await?,
-                }
-            };
-            for sealed in sealed {
-                match sealed {
-                    // It ended so long ago that it is kept no more; the series is.
-                    Err(LogError::Forgotten(_)) if self.kept().await?.contains(&newest) => {}
-                    sealed => sealed?,
                 }
             }
             open = next;
         }
     }
 
-    async fn wait_until_sealed(&self, number: u64) -> Result<(), LogError> {
-        let view = self.look(number).await?;
-        let view = view.ok_or_else(|| LogError::Forgotten(self.name_of(number)))?;
-        self.sealed(&view.instance).await.map(drop)
+    async fn wait_until_sealed(&self, number: u64, newest: u64) -> Result<(), LogError> {
+        let sealed = async {
+            let view = self.look(number).await?;
+            let view = view.ok_or_else(|| LogError::Forgotten(self.name_of(number)))?;
+            self.sealed(&view.instance).await
+        };
+        match sealed.await {
+            // It ended so long ago that it is kept no more; the series is.
+            Err(LogError::Forgotten(_)) if self.kept().await?.contains(&newest) => Ok(()),
+            sealed => sealed.map(drop),
+        }
     }
 
     /// Asks for these instances, those that there are.
