@@ -23,7 +23,7 @@ use stickycas_model::params::LARGEST_PIPELINE;
 use stickycas_model::process::mode;
 use stickycas_model::types::ProcessId;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::LogError;
 use crate::order::{HEADER, SlotState, position_of};
@@ -162,17 +162,12 @@ impl Series {
             return Err(Error::InvalidArgument(why).into());
         }
         let mut open = first_that_may_be_open(&known);
-        if newest == 0 {
-            self.create(1, &terms).await?;
-            newest = 1;
-        }
         // Every call lets an instance live on.
-        let lifetime = self.find(newest).await?.instance.idle_lifetime;
-        let mut touching = interval((lifetime / 4).max(LOOK_AGAIN));
-        touching.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut touch_at = Instant::now();
         loop {
             while newest + 1 < open + spec.window {
-                self.create(newest + 1, &terms).await?;
+                let lifetime = self.create(newest + 1, &terms).await?;
+                touch_at = touch_at.min(Instant::now() + lifetime / 4);
                 newest += 1;
             }
             let (mut waiting, next) = (JoinSet::new(), open + (spec.window / 4).max(1));
@@ -188,7 +183,9 @@ impl Series {
                         // The runtime ends.
                         Err(_) => {}
                     },
-                    _ = touching.tick() => self.touch(open..=newest).await?,
+                    () = sleep_until(touch_at) => {
+                        touch_at = Instant::now() + self.touch(open..=newest).await? / 4;
+                    }
                 }
             }
             open = next;
@@ -208,19 +205,22 @@ impl Series {
         }
     }
 
-    /// Asks for these instances, those that there are.
-    async fn touch(&self, numbers: RangeInclusive<u64>) -> Result<(), LogError> {
+    /// Asks for these instances. The shortest idle lifetime among them.
+    async fn touch(&self, numbers: RangeInclusive<u64>) -> Result<Duration, LogError> {
+        let mut shortest = None;
         for number in numbers {
-            self.get(number).await?;
+            let lifetime = self.get(number).await?.map(|view| view.instance.idle_lifetime);
+            shortest = lifetime.into_iter().chain(shortest).min();
         }
-        Ok(())
+        Ok(shortest.unwrap_or(LOOK_AGAIN_LATER))
     }
 
-    async fn create(&self, number: u64, terms: &Terms) -> Result<(), LogError> {
+    /// Creates this instance; its idle lifetime.
+    async fn create(&self, number: u64, terms: &Terms) -> Result<Duration, LogError> {
         loop {
             let create = self.client.create_instance().name(self.name_of(number));
             match create.params(&terms.params).roster(&terms.roster).send().await {
-                Ok(_) => return Ok(()),
+                Ok(created) => return Ok(created.instance.idle_lifetime),
                 // Until older ones have expired.
                 Err(error) if error.reason() == Some(RefusalReason::TooManyInstances) => {
                     tracing::warn!("waiting for room to create {}: {error}", self.name_of(number));

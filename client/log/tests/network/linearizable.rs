@@ -119,6 +119,8 @@ async fn appends_and_reads_are_linearizable() {
         }
         for records in kills {
             while history.lock().unwrap().len() < *records {
+                tasks.try_join_next().map(Result::unwrap);
+                last.extend(threads.try_join_next().and_then(Result::unwrap));
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             server.kill(folder.path());

@@ -103,14 +103,14 @@ async fn a_forgotten_slot_is_told_and_not_passed_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_coordinator_lets_an_idle_log_live_on() {
-    let address = server(|config| config.limits.idle_lifetime = Duration::from_secs(2)).await;
+    let address = server(|config| config.limits.idle_lifetime = Duration::from_secs(4)).await;
     let mut tasks = JoinSet::new();
     coordinate(&mut tasks, &address, SeriesSpec { window: 2, ..spec(1, 1) });
     let m1 = client(&address, "m1");
     while m1.find("orders.2").await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
     let (member, _) = member(&mut tasks, &address, 1).await;
     for slot in 1..=3 {
         assert_eq!(member.append("value").await.unwrap().slot, slot);
