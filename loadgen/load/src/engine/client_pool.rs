@@ -26,6 +26,9 @@ const AT_A_TIME: usize = 64;
 /// Attach streams opened at a time: all 65,536 of a large load at once would keep client and server from
 /// anything else for so long that connections count as broken.
 const STREAMS_AT_A_TIME: usize = 1_024;
+/// The time that a connection or a stream has to open. It does not depend on the profile's `stall`, which may be
+/// as short as an instance's progress.
+pub(super) const TIME_TO_OPEN: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(super) struct ClientPool {
@@ -64,7 +67,7 @@ impl ClientPool {
             let roster: Vec<String> = ProcessId::all(profile.params.processes())
                 .map(|process| format!("{}-{group}-{process}", profile.load.principal_prefix.0))
                 .collect();
-            let connections = connect(server, &roster, profile, shared.stall).await?;
+            let connections = connect(server, &roster, profile).await?;
             let clients = clients(connections, group - 1, profile.load.transport, shared).await?;
             groups.push(RosterClients { roster, clients });
         }
@@ -128,7 +131,6 @@ async fn connect(
     server: &ServerHandle,
     roster: &[String],
     profile: &Profile,
-    stall: Duration,
 ) -> anyhow::Result<Vec<Connection>> {
     let together = profile.load.principals_per_connection.get() as usize;
     let has_tokens = matches!(server.identities(), Identities::Tokens(_));
@@ -139,8 +141,9 @@ async fn connect(
             let first = server.identities().client(server.url(), &principals[0])?.connect_lazy()?;
             let first = first.connection().config().clone();
             opening.push(AbortOnDropHandle::new(tokio::spawn(async move {
-                let opened =
-                    timeout(stall, Connection::open(first)).await.context("no connection in time")??;
+                let opened = timeout(TIME_TO_OPEN, Connection::open(first))
+                    .await
+                    .context("no connection in time")??;
                 if has_tokens {
                     identify(&opened).await?;
                 }

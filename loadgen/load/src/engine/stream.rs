@@ -22,6 +22,7 @@ use super::super::attach_codec::{
 };
 use super::super::measure::{Histograms, OperationOutcome, Party};
 use super::Shared;
+use super::client_pool::TIME_TO_OPEN;
 use super::process_task::ProcessTask;
 use super::until;
 use crate::measure::Principal;
@@ -61,9 +62,8 @@ impl StreamHandle {
         tokio::spawn(async move {
             let (outgoing, requests) = mpsc::unbounded_channel();
             let mut stream = Stream::new(shared, principal, retired, outgoing);
-            let stall = stream.shared.stall;
             let requests = UnboundedReceiverStream::new(requests);
-            let error = match timeout(stall, attach_codec::attach(connection.identified(), requests)).await {
+            let error = match timeout(TIME_TO_OPEN, attach_codec::attach(connection.identified(), requests)).await {
                 Ok(Ok(answers)) => {
                     let _ = opened.send(Ok(()));
                     stream.run(answers.into_inner(), given, &connection).await;

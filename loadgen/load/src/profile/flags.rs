@@ -54,7 +54,7 @@ const STRATEGY: &str =
     "The strategy of Byzantine processes, as in scenarios: 'collude(value=0)'; with --byzantine";
 const RAMP: &str = "Open loop: instances per second at the beginning and at the end, as FROM..TO";
 const STEPS: &str = "Open loop: one rate after the other, as RATE:DURATION,RATE:DURATION";
-const STALL: &str = "Connections, calls and instances without progress for so long are given up";
+const STALL: &str = "Calls and instances without progress for so long are given up";
 const HISTORY: &str = "The share of instances of which the server's whole history is judged too";
 const MAX_ERRORS: Flag = flag(
     "max-errors",
