@@ -26,7 +26,8 @@ use crate::json_schema;
 /// The namespace of SVG.
 const SVG: &str = "http://www.w3.org/2000/svg";
 
-const QUICK: [&str; 7] = ["load", "--instances", "60", "--duration", "1h", "--warm-up", "0s"];
+const QUICK: [&str; 9] =
+    ["load", "--instances", "60", "--duration", "1h", "--warm-up", "0s", "--patience", "1m"];
 
 fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
@@ -241,7 +242,7 @@ async fn generators_that_begin_together_are_merged() {
         let generators = ["a", "b"].map(|name| {
             let prefix = format!("load.principal_prefix={name}");
             let arguments = ["load", "--server", &url, "--set", &prefix, "--out", name, "--start-at", &at];
-            let more = ["--duration", "2s", "--warm-up", "0s", "--in-flight", "2"];
+            let more = ["--duration", "6s", "--warm-up", "0s", "--in-flight", "2"];
             let mut child = command(&folder, &[&arguments[..], &more].concat());
             child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
         });

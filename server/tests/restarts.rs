@@ -26,7 +26,12 @@ pub(crate) fn private_folder() -> TempDir {
 }
 
 async fn server_on(data: &Path) -> Server {
-    Server::with(|config| config.data = Some(data.to_owned())).await
+    Server::with(|config| {
+        config.data = Some(data.to_owned());
+        // Far longer than a clean end takes.
+        config.drain = Duration::from_secs(60);
+    })
+    .await
 }
 
 /// Ends the server as a kill would: nothing is drained. What is in flight may be committed or not.

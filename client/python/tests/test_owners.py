@@ -160,9 +160,9 @@ class Owners(WithServers):
         await paused.start()
         self.addAsyncCleanup(paused.stop)
         soon = {
-            "grpc.keepalive_time_ms": 100,
-            "grpc.keepalive_timeout_ms": 100,
-            "grpc.http2.ping_timeout_ms": 100,
+            "grpc.keepalive_time_ms": 1000,
+            "grpc.keepalive_timeout_ms": 1000,
+            "grpc.http2.ping_timeout_ms": 1000,
         }
         self.enterContext_(mock.patch.dict(_channels.OPTIONS, soon))
         async with self.client(paused.address, two.address) as client:
@@ -181,7 +181,7 @@ class Owners(WithServers):
             self.assertEqual([one.asked, two.asked, three.asked], [["get it"], ["get it"], []])
             client._servers.down.add(one.address)
             one.answers_probes = False
-            self.enterContext_(mock.patch.object(_servers, "PROBE_TIMEOUT", 0.05))
+            self.enterContext_(mock.patch.object(_servers, "PROBE_TIMEOUT", 2))
             with self.assertLogs("stickycas") as logged:
                 await self.until_probed(client, one)
         # Once in each round of all others; and while it is silent it is asked for nothing else.

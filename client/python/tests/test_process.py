@@ -179,7 +179,7 @@ class Processes(WithServers):
                 await client.get("name")
 
     async def test_a_call_that_waits_for_its_phase_is_made_again_however_long_that_takes(self) -> None:
-        self.enterContext_(mock.patch.object(_servers, "CALL_TIMEOUT", 0.05))
+        self.enterContext_(mock.patch.object(_servers, "CALL_TIMEOUT", 2))
         asked = await self.played(Hang(), Hang(), unary=True, give_up_after=0)
         self.assertEqual(asked, ["append 1 x"] * 3 + ["read 2 0", "decide x"])
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stickycas_client::{
     AccessNumber, Client, Error, InstanceId, MAX_REDIRECTS, ProcessSpec, RefusalReason, RetryPolicy,
@@ -203,7 +203,7 @@ async fn an_owner_that_is_silent_is_asked_again_after_all_others() {
     let builder = Client::builder(url(&b.address)).server(url(&c.address)).server(url(&paused.address));
     let retry =
         RetryPolicy { first: SOON / 50, longest: SOON, give_up_after: FOR_EVER, ..RetryPolicy::default() };
-    let builder = builder.principal("p1").retry(retry).keep_alive(SOON * 10);
+    let builder = builder.principal("p1").retry(retry).keep_alive(SOON * 60);
     let client = builder.connect_lazy().unwrap();
     let playing = tokio::spawn(async move { decides(&client, ONE, "x").await });
     while a.times_asked("access 1") == 0 {
@@ -227,18 +227,20 @@ async fn while_there_is_no_owner_each_request_comes_after_a_pause() {
     let [a, b] = servers();
     a.react_to_all(Reaction::NotOwner(None));
     b.react_to_all(Reaction::NotOwner(None));
-    let client = client_of(&[&a, &b], SOON * 20);
+    let client = client_of(&[&a, &b], SOON * 60);
     let requests = |what: &str| a.times_asked(what) + b.times_asked(what);
-    // As many tries as pauses, but for the last one, which gives up.
-    let tries = |error: Error| match error {
-        Error::GaveUp { tries, .. } => tries as usize,
+    // As many tries as pauses, but for the last one, which gives up, and which may never come to a server.
+    let assert_tries = |error: Error, what: &str| match error {
+        Error::GaveUp { tries, .. } => {
+            assert!(requests(what).abs_diff(tries as usize) <= 1, "{tries} tries, {} {what}", requests(what));
+        }
         other => panic!("{other}"),
     };
-    assert_eq!(tries(client.close(ONE).await.unwrap_err()), requests("close"));
+    assert_tries(client.close(ONE).await.unwrap_err(), "close");
     assert!(requests("close") > 1 && a.times_asked("close").abs_diff(b.times_asked("close")) <= 1);
     let played = client.play(ONE, ProcessSpec::correct(value("x")), std::future::pending()).await;
-    assert_eq!(tries(played.error.unwrap()), requests("hello"));
-    assert_eq!(tries(client.watch(ONE, WatchFrom::Start).try_next().await.unwrap_err()), requests("watch"));
+    assert_tries(played.error.unwrap(), "hello");
+    assert_tries(client.watch(ONE, WatchFrom::Start).try_next().await.unwrap_err(), "watch");
 }
 
 #[tokio::test]
@@ -277,7 +279,7 @@ async fn a_silent_server_leaves_time_for_the_others() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
     let client = || {
-        let give_up_after = Duration::from_secs(2);
+        let give_up_after = Duration::from_secs(10);
         let policy = RetryPolicy { give_up_after, ..RetryPolicy::of_cluster() };
         let builder = Client::builder(&silent_url).server(format!("http://{}", up.address));
         builder.principal("p1").retry(policy).connect_lazy().unwrap()
@@ -307,11 +309,15 @@ async fn an_owner_is_dialled_if_a_given_server_names_it_and_not_otherwise() {
     assert_eq!((b.times_asked("close"), a.times_asked("cluster")), (1, 1));
 
     b.react(TWO, Reaction::NotOwner(stranger.owner(2)));
-    let hasty = client_of(&[&a], SOON);
-    let error = hasty.close(TWO).await.unwrap_err().to_string();
-    assert!(error.contains("not dialled") && error.contains("ClientBuilder::any_server"), "{error}");
+    let (hasty, begun) = (client_of(&[&a], Duration::ZERO), Instant::now());
+    for _ in 0..8 {
+        let error = hasty.close(TWO).await.unwrap_err().to_string();
+        assert!(error.contains("not dialled") && error.contains("ClientBuilder::any_server"), "{error}");
+    }
     assert_eq!(stranger.asked(), Vec::<String>::new());
-    assert_eq!(a.times_asked("cluster"), 2, "a server that is wrong does not make it ask again and again");
+    // A server that is wrong does not make it ask again and again, but once a second.
+    let asked = a.times_asked("cluster") as u64;
+    assert!((2..=2 + begun.elapsed().as_secs()).contains(&asked), "{asked}");
 
     let any = Client::builder(format!("http://{}", a.address)).any_server(true).principal("p1");
     any.connect().await.unwrap().close(TWO).await.unwrap();
@@ -351,7 +357,7 @@ async fn a_list_of_a_server_that_was_started_anew_meanwhile_is_begun_again() {
     assert_eq!(listed, [1, 5, 7].map(InstanceId::new), "each once");
     assert_eq!(server.times_asked("list"), 6);
     server.forgets_page_tokens(1_000);
-    let error = client_of(&[&server], SOON).list().await.unwrap_err();
+    let error = client_of(&[&server], SOON * 40).list().await.unwrap_err();
     assert_eq!(error.reason(), Some(RefusalReason::Malformed));
 }
 
@@ -395,7 +401,7 @@ async fn a_server_that_names_nobody_hides_no_others() {
     let counted = client_of(&[&a, &b], FOR_EVER).counts_of_servers(&[]).await.unwrap();
     assert_eq!(counted.len(), 3, "{counted:?}");
     c.kill().await;
-    let error = client_of(&[&a, &b], SOON).counts_of_servers(&[]).await.unwrap_err();
+    let error = client_of(&[&a, &b], SOON * 40).counts_of_servers(&[]).await.unwrap_err();
     assert!(error.to_string().contains(&c.address), "{error}");
 }
 
@@ -405,7 +411,7 @@ async fn a_list_is_not_given_without_a_server_that_is_named() {
     a.lists(&[&[1]]);
     a.names(&[&a, &b]);
     b.kill().await;
-    let error = client_of(&[&a], SOON).list().await.unwrap_err();
+    let error = client_of(&[&a], SOON * 40).list().await.unwrap_err();
     assert!(matches!(error, Error::GaveUp { .. }), "{error}");
     assert!(error.to_string().contains(&b.address), "{error}");
     // Its lease has ended.

@@ -194,7 +194,7 @@ async fn a_server_that_does_not_come_back_is_given_up() {
     let proxy = Proxy::to(&server).await;
     let instance = instance(&server, 2).await;
     let mut watcher = Watcher::new(&server, instance);
-    let played = play(client_with(&proxy.address, "p1", Duration::from_secs(1)), instance, "a");
+    let played = play(client_with(&proxy.address, "p1", Duration::from_secs(5)), instance, "a");
     watcher.until(first_access_accepted).await;
 
     proxy.redirect(None);
@@ -230,7 +230,7 @@ async fn a_watch_on_which_nothing_has_come_is_opened_again() {
     let server = server().await;
     let proxy = Proxy::to(&server).await;
     let instance = instance(&server, 1).await;
-    let give_up_after = Duration::from_millis(400);
+    let give_up_after = Duration::from_secs(2);
     let client_of_watch = client_with(&proxy.address, "coordinator", give_up_after);
     let policy = RetryPolicy { longest: Duration::from_millis(20), ..client_of_watch.retry_policy() };
     let mut watch = client_of_watch.with_retry(policy).watch(instance, WatchFrom::Start);

@@ -53,7 +53,7 @@ async fn a_denied_principal_loses_its_streams_and_no_access() {
 async fn a_stream_ends_when_its_token_expires() {
     let site = Site::new().await;
     let instance = instance_of(&site).await;
-    let token = site.token("ann", &json!({"exp": now() + 3}));
+    let token = site.token("ann", &json!({"exp": now() + 8}));
     let watch = watching(&site.token_channel(), Some(&token), instance).await;
     let (ended, why) = refused(&end_of(watch).await);
     assert_eq!(ended, RefusalReason::NoIdentity);
@@ -67,7 +67,7 @@ async fn a_stream_ends_when_its_token_expires() {
 async fn a_process_whose_token_is_replaced_in_time_decides() {
     let site = Site::new().await;
     let instance = instance_of(&site).await;
-    let short = site.token("ann", &json!({"exp": now() + 3}));
+    let short = site.token("ann", &json!({"exp": now() + 8}));
     let folder = site.folder.path().join("replaced");
     site.cas.write_token_client(&folder, &short).unwrap();
     let ann = Client::builder(&*site.token_address).credentials(Credentials::read(&folder).unwrap());

@@ -188,7 +188,7 @@ async fn who_stops_a_load_gets_what_there_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hard_stop_cuts_off_what_is_under_way() {
     let text = SMALL
-        .replace("instances = 40", "duration = \"1h\"\nhard_stop = \"100ms\"")
+        .replace("instances = 40", "duration = \"1h\"\nhard_stop = \"2s\"")
         .replace("patience = \"none\"", "pace = \"1h\"");
     let loaded = loaded(&text).await;
     let figures = figures(&loaded);
@@ -201,7 +201,7 @@ async fn a_server_that_goes_away_is_an_outcome_too() {
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), COORDINATOR).await.unwrap();
     let text = SMALL
-        .replace("instances = 40", "duration = \"1h\"\nhard_stop = \"2s\"\nstall = \"500ms\"")
+        .replace("instances = 40", "duration = \"1h\"\nstall = \"500ms\"")
         .replace("history_sample = 0.5", "history_sample = 0.0");
     let (enough, played) = tokio::sync::oneshot::channel();
     let mut enough = Some(enough);
@@ -209,9 +209,14 @@ async fn a_server_that_goes_away_is_an_outcome_too() {
         played.await.unwrap();
         server.stop().await.unwrap();
     });
-    let loaded = stickycas_load::run(&handle, &profile(&text), std::future::pending(), |progress| {
+    let (noticed, mut is_noticed) = tokio::sync::watch::channel(false);
+    let stop = async move { drop(is_noticed.wait_for(|noticed| *noticed).await) };
+    let loaded = stickycas_load::run(&handle, &profile(&text), stop, |progress| {
         if progress.judged.valid > 10 {
             enough.take().map(|enough| enough.send(()));
+        }
+        if stopped.is_finished() && progress.recorder.seconds.last().unwrap().errors > 0 {
+            noticed.send_replace(true);
         }
     })
     .await

@@ -11,7 +11,7 @@ async fn a_restarted_judge_goes_on_with_the_same_instance() {
     // Process 5 comes late, so that the others have decided and reported when the judge is dropped.
     let late = SCENARIO
         .replace("name =", "late = [5]\nname =")
-        .replace("[instance]", "[instance]\njoin_timeout = \"300ms\"");
+        .replace("[instance]", "[instance]\njoin_timeout = \"5s\"");
     let mut meeting = ExternalRun::new(&late).await;
     let _server = meeting.start_server().await;
     let judge = meeting.start_judge(1).await;

@@ -88,7 +88,7 @@ async fn a_process_of_others_is_not_awaited_and_may_do_anything() {
 #[tokio::test]
 async fn a_process_of_others_need_not_come() {
     let scenario =
-        SCENARIO.replace("silent", "external").replace("patience", "join_timeout = \"1s\"\npatience");
+        SCENARIO.replace("silent", "external").replace("patience", "join_timeout = \"5s\"\npatience");
     let mut meeting = ExternalRun::new(&scenario).await;
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;
@@ -153,7 +153,7 @@ async fn a_process_that_a_plan_kills_is_faulty_and_not_awaited() {
         expect = "valid"
         faulty = [5]
         [instance]
-        join_timeout = "200ms"
+        join_timeout = "5s"
         [[steps]]
         when = "before"
         do = "kill"
@@ -176,9 +176,9 @@ async fn a_process_that_a_plan_kills_is_faulty_and_not_awaited() {
 
 #[tokio::test]
 async fn an_access_that_is_never_answered_breaks_termination() {
-    let scenario = SCENARIO.replace("patience = \"100ms\"", "patience = \"none\"\njoin_timeout = \"100ms\"");
+    let scenario = SCENARIO.replace("patience = \"100ms\"", "patience = \"none\"\njoin_timeout = \"5s\"");
     let mut meeting = ExternalRun::new(&scenario).await;
-    meeting.stall = Duration::from_secs(2);
+    meeting.stall = Duration::from_secs(5);
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;
     meeting.start_all();

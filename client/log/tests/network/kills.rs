@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stickycas_log::{Elected, Election, LogError, Place, Reader, SeriesSpec};
+use stickycas_log::{Elected, Election, LogError, Member, Place, Reader, SeriesSpec};
 use stickycas_model::random::SplitMix64;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::support::{attack, check, coordinate, member, read_to, series, spec};
+use crate::support::{attack, check, coordinate, read_to, series, spec};
 
 /// Kills of a test run; `STICKYCAS_LOG_KILLS` gives another number.
 const KILLS: u64 = 30;
@@ -141,15 +141,25 @@ struct Appends {
 }
 
 impl Appends {
-    /// One life of a member, which appends one value after the other, and of its driver.
+    /// One life of a member, which appends one value after the other, and of its driver. What the life before
+    /// has sent may come after this one has begun: then another one begins.
     async fn live(self, address: String, number: u32, life: u64) {
-        let mut own = JoinSet::new();
-        let (member, _) = member(&mut own, &address, number).await;
-        for value in 0.. {
-            let text = format!("value {value} of life {life} of {number}");
-            self.begun.lock().unwrap().push(text.clone());
-            let place = member.append(text.as_str()).await.unwrap();
-            self.answered.lock().unwrap().insert(text, place);
+        let mut values = 0_u64..;
+        loop {
+            let (member, driver) = Member::join(&series(&address, &format!("m{number}"))).await.unwrap();
+            let mut own = JoinSet::new();
+            own.spawn(driver.run());
+            for value in &mut values {
+                let text = format!("value {value} of life {life} of {number}");
+                self.begun.lock().unwrap().push(text.clone());
+                match member.append(text.as_str()).await {
+                    Ok(place) => drop(self.answered.lock().unwrap().insert(text, place)),
+                    Err(LogError::Ended) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            let ended = own.join_next().await.unwrap().unwrap();
+            assert!(life > 0 && matches!(ended, Err(LogError::Replaced(_))), "{ended:?}");
         }
     }
 }
@@ -212,8 +222,9 @@ impl Outcomes {
         assert_eq!(first, elected, "two leaders of an epoch");
     }
 
-    /// One life of a member, which supports somebody else in each epoch.
-    async fn live(self, address: String, number: u32) {
+    /// One life of a member, which supports somebody else in each epoch. What the life before has sent may
+    /// come after this one has begun: then it does so again.
+    async fn live(self, address: String, number: u32, life: u64) {
         let election = Election::new(&series(&address, &format!("m{number}")));
         let current = match election.current().await {
             // The coordinator has created none yet.
@@ -223,7 +234,13 @@ impl Outcomes {
         let next = current.as_ref().map_or(1, |elected| elected.epoch + 1);
         current.iter().for_each(|elected| self.learn(elected));
         for epoch in next.. {
-            self.learn(&election.support(epoch, &format!("m{}", 1 + epoch % 3)).await.unwrap());
+            let elected = loop {
+                match election.support(epoch, &format!("m{}", 1 + epoch % 3)).await {
+                    Err(LogError::Replaced(_)) if life > 0 => {}
+                    elected => break elected.unwrap(),
+                }
+            };
+            self.learn(&elected);
         }
     }
 }
@@ -232,7 +249,7 @@ impl Outcomes {
 async fn kills_make_no_two_leaders_of_an_epoch() {
     let (seed, outcomes) = (rand::random(), Outcomes::default());
     println!("seed {seed}");
-    let live = |address, number, _| outcomes.clone().live(address, number);
+    let live = |address, number, life| outcomes.clone().live(address, number, life);
     let mut killed = Killed::start(seed, 1, live);
     let kills = killed.kill(&outcomes.newest, live).await;
     // Each epoch has an outcome, the same for whoever asks later.

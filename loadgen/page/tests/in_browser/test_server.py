@@ -232,7 +232,7 @@ class ShortTokens(ServerTest):
         return claims["exp"]
 
     def test_nothing_new_is_seen_when_the_token_of_the_page_expires(self):
-        ends = self.give_token("alice", 8)
+        ends = self.give_token("alice", 15)
         link = self.link("alice", "--instance", "demo")
         self.open(link)
         self.wait_for_fact("state", "gathering")

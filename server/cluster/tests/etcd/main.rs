@@ -57,10 +57,11 @@ async fn create(client: &Client, key: &str) {
     }
 }
 
-/// Limits that are short enough for what never answers.
+/// Limits that are short enough for what never answers, and long enough for an etcd on a busy machine.
 fn impatient(config: Config) -> Config {
-    let (request_limit, connect_limit) = (Duration::from_millis(500), Duration::from_millis(250));
-    Config { request_limit, connect_limit, watch_idle: Duration::from_millis(100), ..config }
+    let limit = Duration::from_millis(1_500);
+    let watch_idle = Duration::from_millis(100);
+    Config { request_limit: limit, connect_limit: limit, watch_idle, ..config }
 }
 
 /// A get of one key.
