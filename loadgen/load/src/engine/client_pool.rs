@@ -26,8 +26,8 @@ const AT_A_TIME: usize = 64;
 /// Attach streams opened at a time: all 65,536 of a large load at once would keep client and server from
 /// anything else for so long that connections count as broken.
 const STREAMS_AT_A_TIME: usize = 1_024;
-/// The time that a connection or a stream has to open. It does not depend on the profile's `stall`, which may be
-/// as short as an instance's progress.
+/// The time that a connection or a stream has to open. It does not depend on the profile's `stall`, which may
+/// be as short as an instance's progress.
 pub(super) const TIME_TO_OPEN: Duration = Duration::from_secs(10);
 
 /// See the module.
