@@ -134,7 +134,7 @@ async fn a_start_that_the_generator_delays_counts_from_its_plan() {
 async fn connections_that_swallow_everything_are_an_outcome() {
     let swallowed = async |transport| {
         let closed = format!(
-            "in_flight = 4\nduration = \"8s\"\nstall = \"2s\"\ndrain = \"1h\"\ntransport = \"{transport}\"\n"
+            "in_flight = 4\nduration = \"5s\"\nstall = \"1s\"\ndrain = \"1h\"\ntransport = \"{transport}\"\n"
         );
         let loaded = loaded(&closed, |progress, proxy| {
             if progress.judged.valid > 0 {

@@ -9,65 +9,105 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::expirations::Expirations;
 
-/// Bytes that are reserved: of the server, or of one creator.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ByteReserve(Arc<AtomicUsize>);
+/// The bytes that instances have reserved: those of one creator, or all.
+#[derive(Debug, Default)]
+pub(super) struct ReservedBytes {
+    memory: AtomicUsize,
+    log: AtomicUsize,
+}
 
-impl ByteReserve {
-    pub(super) fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+impl ReservedBytes {
+    pub(super) fn memory(&self) -> usize {
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn log(&self) -> usize {
+        self.log.load(Ordering::Relaxed)
+    }
+}
+
+/// The reservations of a creator's instances, and the moments at which the server lets go of them.
+#[derive(Debug, Default)]
+pub(super) struct CreatorReserve {
+    pub(super) own: ReservedBytes,
+    /// Of the instances of all creators.
+    all: Arc<ReservedBytes>,
+    pub(super) expirations: Expirations,
+}
+
+impl CreatorReserve {
+    /// Nothing is reserved yet. `all`: what the instances of all creators have reserved.
+    pub(super) fn new(all: &Arc<ReservedBytes>) -> Self {
+        Self { all: all.clone(), ..Self::default() }
     }
 }
 
 /// The bytes that one instance has reserved; given back when dropped.
 #[derive(Debug)]
-pub(super) struct ByteShare {
-    reserves: [ByteReserve; 2],
+pub(super) struct InstanceShare {
+    creator: Arc<CreatorReserve>,
+    memory: Share,
+    log: Share,
+}
+
+impl InstanceShare {
+    /// Reserves so many bytes for an instance of this creator. Without a log on disk, `log` is 0.
+    pub(super) fn new(creator: &Arc<CreatorReserve>, memory: usize, log: usize) -> Self {
+        let share = |most| Share { bytes: 0, most };
+        let mut shares = Self { creator: creator.clone(), memory: share(memory), log: share(log) };
+        shares.resize_memory(memory);
+        shares.resize_log(log);
+        shares
+    }
+
+    /// The instance takes so many bytes of memory.
+    pub(super) fn resize_memory(&mut self, bytes: usize) {
+        let CreatorReserve { own, all, .. } = &*self.creator;
+        self.memory.resize(bytes, [&own.memory, &all.memory]);
+    }
+
+    /// The instance takes so many bytes of the log's disk.
+    pub(super) fn resize_log(&mut self, bytes: usize) {
+        let CreatorReserve { own, all, .. } = &*self.creator;
+        self.log.resize(bytes, [&own.log, &all.log]);
+    }
+
+    /// The same, or more.
+    pub(super) fn grow_log_to(&mut self, bytes: usize) {
+        self.resize_log(bytes.max(self.log.bytes));
+    }
+
+    /// The instance has ended, and the server lets go of it at the moment `due`.
+    pub(super) fn add_expiration(&self, due: u64) {
+        self.creator.expirations.add(due);
+    }
+}
+
+impl Drop for InstanceShare {
+    fn drop(&mut self) {
+        self.resize_memory(0);
+        self.resize_log(0);
+    }
+}
+
+/// Bytes that are counted as reserved.
+#[derive(Debug)]
+struct Share {
     bytes: usize,
-    /// The bytes that were reserved at the creation.
+    /// The bytes that were reserved at the creation. The instance never takes more.
     most: usize,
 }
 
-impl ByteShare {
-    /// Reserves so many bytes of both.
-    pub(super) fn new(reserves: [&ByteReserve; 2], bytes: usize) -> Self {
-        for ByteReserve(reserve) in reserves {
-            reserve.fetch_add(bytes, Ordering::Relaxed);
-        }
-        Self { reserves: reserves.map(ByteReserve::clone), bytes, most: bytes }
-    }
-
-    /// The instance has ended and takes so many bytes. It never takes more than was reserved at its creation.
-    pub(super) fn resize(&mut self, bytes: usize) {
+impl Share {
+    fn resize(&mut self, bytes: usize, reserved: [&AtomicUsize; 2]) {
         let bytes = bytes.min(self.most);
         let (more, less) = (bytes.saturating_sub(self.bytes), self.bytes.saturating_sub(bytes));
-        for ByteReserve(reserve) in &self.reserves {
-            reserve.fetch_add(more, Ordering::Relaxed);
-            reserve.fetch_sub(less, Ordering::Relaxed);
+        for reserved in reserved {
+            reserved.fetch_add(more, Ordering::Relaxed);
+            reserved.fetch_sub(less, Ordering::Relaxed);
         }
         self.bytes = bytes;
     }
-
-    /// The instance takes so many bytes at least.
-    pub(super) fn grow_to(&mut self, bytes: usize) {
-        self.resize(bytes.max(self.bytes));
-    }
-}
-
-impl Drop for ByteShare {
-    fn drop(&mut self) {
-        self.resize(0);
-    }
-}
-
-/// The reservations of one instance, and the expirations of all instances of its creator.
-#[derive(Debug)]
-pub(super) struct InstanceShares {
-    pub(super) memory: ByteShare,
-    /// `None`: there is no log on disk.
-    pub(super) log: Option<ByteShare>,
-    /// The moment at which the server lets go of the instance is added here.
-    pub(super) expirations: Expirations,
 }
 
 #[cfg(test)]
@@ -76,18 +116,21 @@ mod tests {
 
     #[test]
     fn a_share_is_reserved_until_it_is_not_needed() {
-        let (server, one, other) = (ByteReserve::default(), ByteReserve::default(), ByteReserve::default());
-        let mut first = ByteShare::new([&server, &one], 100);
-        let second = ByteShare::new([&server, &other], 50);
-        assert_eq!((server.bytes(), one.bytes(), other.bytes()), (150, 100, 50));
-        first.resize(30);
-        first.grow_to(20);
-        assert_eq!((server.bytes(), one.bytes()), (80, 30));
-        first.grow_to(40);
-        assert_eq!((server.bytes(), one.bytes()), (90, 40));
-        first.grow_to(110);
-        assert_eq!((server.bytes(), one.bytes()), (150, 100), "never more than at its creation");
+        let all = Arc::default();
+        let [one, other] = [(); 2].map(|()| Arc::new(CreatorReserve::new(&all)));
+        let bytes = || (all.memory(), one.own.memory(), other.own.memory());
+        let mut first = InstanceShare::new(&one, 10, 100);
+        let second = InstanceShare::new(&other, 5, 0);
+        assert_eq!((bytes(), all.log(), one.own.log()), ((15, 10, 5), 100, 100));
+        first.resize_memory(3);
+        first.resize_log(30);
+        first.grow_log_to(20);
+        assert_eq!((bytes(), all.log(), one.own.log()), ((8, 3, 5), 30, 30));
+        first.grow_log_to(40);
+        assert_eq!((all.log(), one.own.log()), (40, 40));
+        first.grow_log_to(110);
+        assert_eq!((all.log(), one.own.log()), (100, 100), "never more than at its creation");
         drop((first, second));
-        assert_eq!((server.bytes(), one.bytes(), other.bytes()), (0, 0, 0));
+        assert_eq!((bytes(), all.log(), one.own.log()), ((0, 0, 0), 0, 0));
     }
 }

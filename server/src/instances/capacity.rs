@@ -86,8 +86,8 @@ impl Registry {
         now: u64,
     ) -> Option<Duration> {
         let own = self.creator(creator);
-        let own_expiration = || own?.expirations.next(now);
-        let any_expiration = || self.creators().filter_map(|all| all.expirations.next(now)).min();
+        let own_expiration = || own?.reserve.expirations.next(now);
+        let any_expiration = || self.creators().filter_map(|all| all.reserve.expirations.next(now)).min();
         let (expiration, is_any_live) = match until {
             Until::InstancesEnd => (None, false),
             Until::OwnAreLetGo => (own_expiration(), false),
@@ -124,14 +124,14 @@ impl Registry {
                 "bytes that your instances may come to take",
                 limits.instance_bytes,
                 memory,
-                |it| it.memory.bytes(),
+                |it| it.reserve.own.memory(),
                 bytes,
             ),
             (
                 "bytes of the log that your instances may come to take",
                 limits.log_bytes,
                 log,
-                |it| it.log.bytes(),
+                |it| it.reserve.own.log(),
                 bytes,
             ),
         ];
@@ -154,7 +154,7 @@ impl Registry {
         }
         let needed = config.log_case(limits);
         let (all, limit) = (self.log_bytes(), limits.log_bytes);
-        let own = self.creator(&config.creator).map_or(0, |created| created.log.bytes());
+        let own = self.creator(&config.creator).map_or(0, |created| created.reserve.own.log());
         let own_limit = limits.log_bytes_per_creator;
         let all_short = Until::AnyBytes.if_short(all + needed > limit, || {
             format!(

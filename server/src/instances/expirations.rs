@@ -3,11 +3,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-/// The moments, as timers keep them. An instance that is gone earlier leaves its moment. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Expirations(Arc<Mutex<BinaryHeap<Reverse<u64>>>>);
+/// The moments, as timers keep them. An instance that is gone earlier leaves its moment.
+#[derive(Debug, Default)]
+pub(super) struct Expirations(Mutex<BinaryHeap<Reverse<u64>>>);
 
 impl Expirations {
     /// An instance has ended, and the server lets go of it at the moment `due`.

@@ -7,7 +7,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::ServerFrame;
 
 use super::archive::{Archived, restored_for};
-use super::byte_share::InstanceShares;
+use super::byte_share::InstanceShare;
 use super::config::{InstanceConfig, Lifetimes};
 use super::effects::Effects;
 use super::live::Live;
@@ -29,7 +29,7 @@ pub(super) struct Inner {
     /// The reason for which the instance is gone, while there are references to it; `None` if it is not.
     pub(super) gone: Option<Box<Gone>>,
     /// The memory and the space on the log's disk that the instance has reserved, once it is registered.
-    pub(super) shares: Option<InstanceShares>,
+    pub(super) share: Option<InstanceShare>,
     pub(super) lifecycle: Lifecycle,
 }
 
@@ -53,7 +53,7 @@ pub(super) enum Lifecycle {
 impl Inner {
     /// Of a new instance, whose time begins at this moment.
     pub(super) fn new(lifecycle: Lifecycle, epoch: i64) -> Self {
-        Self { timer: TimerHandle::default(), epoch, gone: None, shares: None, lifecycle }
+        Self { timer: TimerHandle::default(), epoch, gone: None, share: None, lifecycle }
     }
 
     /// The time of the instance at this moment, as timers keep moments (F3).
@@ -125,10 +125,10 @@ impl Inner {
         live.live_guard = Some(guard);
     }
 
-    /// Sets the reservations of the instance.
-    pub(super) fn set_shares(&mut self, shares: InstanceShares, config: &InstanceConfig) {
-        self.shares = Some(shares);
-        self.resize_shares(config);
+    /// Sets what the instance has reserved.
+    pub(super) fn set_share(&mut self, share: InstanceShare, config: &InstanceConfig) {
+        self.share = Some(share);
+        self.resize_share(config);
         if self.has_ended() {
             self.note_expiration(config);
         }
@@ -136,8 +136,8 @@ impl Inner {
 
     /// The instance has ended: notes the moment at which the server lets go of it.
     fn note_expiration(&self, config: &InstanceConfig) {
-        if let Some(shares) = &self.shares {
-            shares.expirations.add(self.moment(self.expires(&config.shared.lifetimes)));
+        if let Some(share) = &self.share {
+            share.add_expiration(self.moment(self.expires(&config.shared.lifetimes)));
         }
     }
 
@@ -145,20 +145,16 @@ impl Inner {
     /// calls may have come since its reserve was measured, and it is still restored.
     pub(super) fn count_checkpoint(&mut self, bytes: usize) {
         let has_ended = self.has_ended();
-        if let Some(log) = self.shares.as_mut().and_then(|shares| shares.log.as_mut())
-            && has_ended
-        {
-            log.grow_to(2 * bytes);
+        if let Some(share) = self.share.as_mut().filter(|_| has_ended) {
+            share.grow_log_to(2 * bytes);
         }
     }
 
     /// An archived instance takes less than it might have.
-    fn resize_shares(&mut self, config: &InstanceConfig) {
-        if let (Some(shares), Lifecycle::Archived(archived)) = (&mut self.shares, &self.lifecycle) {
-            shares.memory.resize(archived.bytes(config));
-            if let Some(log) = &mut shares.log {
-                log.resize(archived.log_case(config));
-            }
+    fn resize_share(&mut self, config: &InstanceConfig) {
+        if let (Some(share), Lifecycle::Archived(archived)) = (&mut self.share, &self.lifecycle) {
+            share.resize_memory(archived.bytes(config));
+            share.resize_log(archived.log_case(config));
         }
     }
 
@@ -256,7 +252,7 @@ impl Inner {
         let Some(ended) = live.ended else { return };
         let is_first_time = !live.was_archived;
         self.lifecycle = Lifecycle::Archived(Archived::new(live, ended));
-        self.resize_shares(config);
+        self.resize_share(config);
         if is_first_time {
             self.note_expiration(config);
         }

@@ -183,7 +183,7 @@ impl Instance {
     pub(super) fn lose(&self, why: &RpcRefusal) {
         let inner = &mut *self.lock_poisoned();
         self.refuse_all(inner, why.clone());
-        inner.shares = None;
+        inner.share = None;
     }
 
     /// Nothing more is committed: tells all callers that wait for it.

@@ -62,7 +62,7 @@ pub(crate) use shard::{ShardContext, WatcherId};
 pub(crate) use view::{Snapshot, Summary, WatchPoll};
 pub(crate) use waiters::{CompletedAccess, Waiter};
 
-use byte_share::InstanceShares;
+use byte_share::InstanceShare;
 use capacity::{Shortage, UNTIL_AN_END, never_fits};
 use config::{InstanceConfig, Lifetimes};
 use load_monitor::LiveGuard;
@@ -332,9 +332,9 @@ impl Instances {
             let instance = Arc::new(Instance::new(config.clone(), shard.clone()));
             // Nobody else finds the instance before its creation is in the log: its lock is held until then.
             let mut inner = instance.lock();
-            if let Some((guard, shares)) = self.insert(&instance, closed)? {
+            if let Some((guard, share)) = self.insert(&instance, closed)? {
                 inner.set_live_guard(guard);
-                inner.shares = Some(shares);
+                inner.share = Some(share);
                 let created = instance.start(&mut inner);
                 drop(inner);
                 if created.is_err() {
@@ -364,7 +364,7 @@ impl Instances {
         &self,
         instance: &Arc<Instance>,
         closed: Option<InstanceId>,
-    ) -> Result<Option<(Option<LiveGuard>, InstanceShares)>, RpcRefusal> {
+    ) -> Result<Option<(Option<LiveGuard>, InstanceShare)>, RpcRefusal> {
         let shared = &instance.config().shared;
         self.check_checkpoint(shared, &instance.shard)?;
         instance.check_record()?;
@@ -374,11 +374,11 @@ impl Instances {
             return Ok(None);
         }
         self.check_capacity(&registry, shared, &instance.shard)?;
-        let (guard, shares) = registry.insert(instance, self.capacity(&instance.shard), true);
+        let (guard, share) = registry.insert(instance, self.capacity(&instance.shard), true);
         drop(registry);
         // Not before there is room for the instance: principals that are known share a reserve.
         shared.make_known(&self.known);
-        Ok(Some((guard, shares)))
+        Ok(Some((guard, share)))
     }
 
     /// A checkpoint is one value of the log, which bounds their length.

@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stickycas_proto::names::{InstanceId, InstanceName};
 
-use super::byte_share::{ByteReserve, ByteShare, InstanceShares};
+use super::byte_share::{CreatorReserve, InstanceShare, ReservedBytes};
 use super::config::{Interner, SharedConfig};
-use super::expirations::Expirations;
 use super::instance::Instance;
 use super::load_monitor::{LiveGuard, LoadMonitor};
 use crate::auth::Principal;
@@ -41,27 +40,30 @@ pub(super) struct Registry {
     /// Processes of all instances together.
     processes: usize,
     /// Bytes that all instances may come to take.
-    memory: ByteReserve,
-    log: ByteReserve,
+    reserved: Arc<ReservedBytes>,
     /// Instances that were inserted and removed since the server started.
     pub(super) inserted: u64,
     pub(super) removed: u64,
 }
 
 /// The instances of one creator.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CreatorUsage {
     /// Instances held, ended ones included.
     pub(super) held: usize,
     /// Instances that have not ended.
     live: Arc<AtomicUsize>,
     pub(super) processes: usize,
-    pub(super) memory: ByteReserve,
-    pub(super) log: ByteReserve,
-    pub(super) expirations: Expirations,
+    pub(super) reserve: Arc<CreatorReserve>,
 }
 
 impl CreatorUsage {
+    /// Of a creator that has no instances yet.
+    fn new(all: &Arc<ReservedBytes>) -> Self {
+        let reserve = Arc::new(CreatorReserve::new(all));
+        Self { held: 0, live: Arc::default(), processes: 0, reserve }
+    }
+
     pub(super) fn live(&self) -> usize {
         self.live.load(Ordering::Relaxed)
     }
@@ -80,7 +82,7 @@ impl Registry {
 
     /// Bytes that they may come to take.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.memory.bytes()
+        self.reserved.memory()
     }
 
     /// The creators of the instances.
@@ -95,7 +97,7 @@ impl Registry {
 
     /// Bytes of the log that they may come to take.
     pub(super) fn log_bytes(&self) -> usize {
-        self.log.bytes()
+        self.reserved.log()
     }
 
     pub(super) fn get(&self, id: InstanceId) -> Option<&Arc<Instance>> {
@@ -144,29 +146,24 @@ impl Registry {
     }
 
     /// Adds an instance. If it is live it counts as that from now on, until the guard is dropped. Also
-    /// returns its reservations.
+    /// returns what it has reserved.
     pub(super) fn insert(
         &mut self,
         instance: &Arc<Instance>,
         capacity: Capacity<'_>,
         is_live: bool,
-    ) -> (Option<LiveGuard>, InstanceShares) {
+    ) -> (Option<LiveGuard>, InstanceShare) {
         let shared = &instance.config().shared;
-        let created = self.by_creator.entry(shared.creator.clone()).or_default();
+        let created = self.by_creator.entry(shared.creator.clone());
+        let created = created.or_insert_with(|| CreatorUsage::new(&self.reserved));
         created.held += 1;
         self.inserted += 1;
         let guard = is_live.then(|| capacity.load.track(&created.live));
         let processes = shared.params.processes() as usize;
         created.processes += processes;
-        let log = capacity.has_log.then(|| shared.log_case(capacity.limits));
-        let shares = InstanceShares {
-            memory: ByteShare::new(
-                [&self.memory, &created.memory],
-                capacity.limits.worst_case(&shared.params),
-            ),
-            log: log.map(|bytes| ByteShare::new([&self.log, &created.log], bytes)),
-            expirations: created.expirations.clone(),
-        };
+        let memory = capacity.limits.worst_case(&shared.params);
+        let log = if capacity.has_log { shared.log_case(capacity.limits) } else { 0 };
+        let share = InstanceShare::new(&created.reserve, memory, log);
         let config = instance.config();
         if let Some(name) = &config.name {
             self.by_name.insert(name.clone(), config.id);
@@ -174,7 +171,7 @@ impl Registry {
         self.processes += processes;
         self.configs.add(shared);
         self.by_id.insert(config.id, instance.clone());
-        (guard, shares)
+        (guard, share)
     }
 
     /// Removes an instance at this moment. The caller drops it when the lock of the registry is free again.
@@ -191,7 +188,7 @@ impl Registry {
         if let Some(created) = self.by_creator.get_mut(creator) {
             created.held -= 1;
             created.processes -= params.processes() as usize;
-            created.expirations.forget(now);
+            created.reserve.expirations.forget(now);
             if created.held == 0 {
                 self.by_creator.remove(creator);
             }

@@ -170,7 +170,7 @@ impl Instances {
         let keeps = named.filter(|it| !Arc::ptr_eq(&it.shard, &instance.shard) && !it.is_closed());
         let inner = &mut *instance.lock();
         let is_live = !inner.has_ended();
-        let (guard, shares) = {
+        let (guard, share) = {
             let mut registry = self.registry_mut();
             let inserted = registry.insert(instance, self.capacity(&instance.shard), is_live);
             if let Some(keeps) = keeps {
@@ -179,7 +179,7 @@ impl Instances {
             inserted
         };
         instance.config().shared.make_known(&self.known);
-        inner.set_shares(shares, &instance.config);
+        inner.set_share(share, &instance.config);
         inner.set_live_guard(guard);
         is_live
     }

@@ -2,7 +2,6 @@
 //! stream.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::raw::Connection;
@@ -13,11 +12,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Shared;
 use super::instance_state::InstanceState;
 use super::process_task::ProcessTask;
 use super::stream::{StreamCommand, StreamHandle};
 use super::unary::Caller;
+use super::{Shared, TIME_TO_OPEN};
 use crate::measure::Principal;
 use crate::profile::{Profile, Transport};
 
@@ -26,9 +25,6 @@ const AT_A_TIME: usize = 64;
 /// Attach streams opened at a time: all 65,536 of a large load at once would keep client and server from
 /// anything else for so long that connections count as broken.
 const STREAMS_AT_A_TIME: usize = 1_024;
-/// The time that a connection or a stream has to open. It does not depend on the profile's `stall`, which may
-/// be as short as an instance's progress.
-pub(super) const TIME_TO_OPEN: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(super) struct ClientPool {

@@ -37,6 +37,10 @@ use crate::profile::{Open, Pacing, Profile};
 use crate::recorder::Starts;
 use crate::verdicts::VerdictTally;
 
+/// The time that a connection or a stream has to open. It does not depend on the profile's `stall`, which may
+/// be as short as an instance's progress.
+const TIME_TO_OPEN: Duration = Duration::from_secs(10);
+
 /// The state that all connections of a load share.
 struct Shared {
     meter: Meter,

@@ -21,10 +21,8 @@ use super::super::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
 };
 use super::super::measure::{Histograms, OperationOutcome, Party};
-use super::Shared;
-use super::client_pool::TIME_TO_OPEN;
 use super::process_task::ProcessTask;
-use super::until;
+use super::{Shared, TIME_TO_OPEN, until};
 use crate::measure::Principal;
 
 /// Frames of one message: within the server's limit.

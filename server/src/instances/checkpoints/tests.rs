@@ -11,9 +11,8 @@ use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, Value};
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::principal::MAX_PRINCIPAL_BYTES;
 
-use super::super::byte_share::{ByteReserve, ByteShare, InstanceShares};
+use super::super::byte_share::{CreatorReserve, InstanceShare};
 use super::super::config::{InstanceConfig, Lifetimes, SharedConfig};
-use super::super::expirations::Expirations;
 use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::super::shard::ShardContext;
@@ -125,28 +124,26 @@ fn check_reserve(
     let instance = instance(spec);
     let (log, limits) = (log(), Limits::default());
     let roster = instance.config().shared.roster.bytes();
-    let (reserve, memory) = (ByteReserve::default(), ByteReserve::default());
-    let log_share =
-        ByteShare::new([&reserve, &ByteReserve::default()], limits.log_case(instance.params(), roster));
-    let memory_share =
-        ByteShare::new([&memory, &ByteReserve::default()], limits.worst_case(instance.params()));
-    let shares =
-        InstanceShares { memory: memory_share, log: Some(log_share), expirations: Expirations::default() };
-    instance.lock().set_shares(shares, instance.config());
+    let creator = Arc::new(CreatorReserve::default());
+    let (memory, log_case) =
+        (limits.worst_case(instance.params()), limits.log_case(instance.params(), roster));
+    let share = InstanceShare::new(&creator, memory, log_case);
+    instance.lock().set_share(share, instance.config());
+    let reserve = &creator.own;
     // A checkpoint of an ended instance lets its share grow by what was filed since; else there is nothing to
     // grow by.
     let check = |when: &dyn Debug, is_filed_at_its_end: bool| {
-        let before = reserve.bytes();
+        let before = reserve.log();
         let captured = Captured::of(&instance, &log, true).expect("it is not gone");
         let taken = 2 * captured.write(&instance, &log);
-        let reserved = if is_filed_at_its_end { reserve.bytes() } else { before };
+        let reserved = if is_filed_at_its_end { reserve.log() } else { before };
         prop_assert!(taken <= reserved, "{taken} of {reserved} after {when:?}");
         Ok(())
     };
     let play = |process: u32, act, number| {
         play(&instance, ProcessId::new(process % processes + 1).unwrap(), act, number);
     };
-    let most = reserve.bytes();
+    let most = reserve.log();
     for (number, (process, act)) in (0..).zip(acts) {
         play(*process, *act, number);
         // All may have decided by now.
@@ -161,7 +158,7 @@ fn check_reserve(
     }
     instance.archive_now();
     check(&"being archived again", false)?;
-    prop_assert!(reserve.bytes() <= most, "{} of {most}", reserve.bytes());
+    prop_assert!(reserve.log() <= most, "{} of {most}", reserve.log());
     Ok(())
 }
 
