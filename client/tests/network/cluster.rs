@@ -16,6 +16,8 @@ const ONE: InstanceId = InstanceId::new(1);
 const TWO: InstanceId = InstanceId::new(2);
 /// Time for a few tries.
 const SOON: Duration = Duration::from_millis(50);
+/// Time for an answer on a slow machine.
+const SOME_TIME: Duration = Duration::from_secs(3);
 
 fn servers<const N: usize>() -> [Scripted; N] {
     let world = Arc::<World>::default();
@@ -203,7 +205,7 @@ async fn an_owner_that_is_silent_is_asked_again_after_all_others() {
     let builder = Client::builder(url(&b.address)).server(url(&c.address)).server(url(&paused.address));
     let retry =
         RetryPolicy { first: SOON / 50, longest: SOON, give_up_after: FOR_EVER, ..RetryPolicy::default() };
-    let builder = builder.principal("p1").retry(retry).keep_alive(SOON * 60);
+    let builder = builder.principal("p1").retry(retry).keep_alive(SOME_TIME);
     let client = builder.connect_lazy().unwrap();
     let playing = tokio::spawn(async move { decides(&client, ONE, "x").await });
     while a.times_asked("access 1") == 0 {
@@ -227,12 +229,17 @@ async fn while_there_is_no_owner_each_request_comes_after_a_pause() {
     let [a, b] = servers();
     a.react_to_all(Reaction::NotOwner(None));
     b.react_to_all(Reaction::NotOwner(None));
-    let client = client_of(&[&a, &b], SOON * 60);
+    let client = client_of(&[&a, &b], SOME_TIME);
     let requests = |what: &str| a.times_asked(what) + b.times_asked(what);
     // As many tries as pauses, but for the last one, which gives up, and which may never come to a server.
     let assert_tries = |error: Error, what: &str| match error {
         Error::GaveUp { tries, .. } => {
-            assert!(requests(what).abs_diff(tries as usize) <= 1, "{tries} tries, {} {what}", requests(what));
+            let tries = tries as usize;
+            assert!(
+                (tries - 1..=tries).contains(&requests(what)),
+                "{tries} tries, {} {what}",
+                requests(what)
+            );
         }
         other => panic!("{other}"),
     };
@@ -315,7 +322,7 @@ async fn an_owner_is_dialled_if_a_given_server_names_it_and_not_otherwise() {
         assert!(error.contains("not dialled") && error.contains("ClientBuilder::any_server"), "{error}");
     }
     assert_eq!(stranger.asked(), Vec::<String>::new());
-    // A server that is wrong does not make it ask again and again, but once a second.
+    // A server that is wrong does not make it ask again and again, but at most once a second.
     let asked = a.times_asked("cluster") as u64;
     assert!((2..=2 + begun.elapsed().as_secs()).contains(&asked), "{asked}");
 
@@ -357,7 +364,7 @@ async fn a_list_of_a_server_that_was_started_anew_meanwhile_is_begun_again() {
     assert_eq!(listed, [1, 5, 7].map(InstanceId::new), "each once");
     assert_eq!(server.times_asked("list"), 6);
     server.forgets_page_tokens(1_000);
-    let error = client_of(&[&server], SOON * 40).list().await.unwrap_err();
+    let error = client_of(&[&server], SOME_TIME).list().await.unwrap_err();
     assert_eq!(error.reason(), Some(RefusalReason::Malformed));
 }
 
@@ -401,7 +408,7 @@ async fn a_server_that_names_nobody_hides_no_others() {
     let counted = client_of(&[&a, &b], FOR_EVER).counts_of_servers(&[]).await.unwrap();
     assert_eq!(counted.len(), 3, "{counted:?}");
     c.kill().await;
-    let error = client_of(&[&a, &b], SOON * 40).counts_of_servers(&[]).await.unwrap_err();
+    let error = client_of(&[&a, &b], SOME_TIME).counts_of_servers(&[]).await.unwrap_err();
     assert!(error.to_string().contains(&c.address), "{error}");
 }
 
@@ -411,7 +418,7 @@ async fn a_list_is_not_given_without_a_server_that_is_named() {
     a.lists(&[&[1]]);
     a.names(&[&a, &b]);
     b.kill().await;
-    let error = client_of(&[&a], SOON * 40).list().await.unwrap_err();
+    let error = client_of(&[&a], SOME_TIME).list().await.unwrap_err();
     assert!(matches!(error, Error::GaveUp { .. }), "{error}");
     assert!(error.to_string().contains(&b.address), "{error}");
     // Its lease has ended.

@@ -351,8 +351,8 @@ async fn bad_tokens_are_charged_to_whose_connection_it_is() {
     get(&of_bob, instance, &[("authorization", &bob)]).await.unwrap();
     let named_another = [("authorization", &*bob), ("stickycas-principal", "ann")];
     let (mut rounds, mut verified, mut looked_up) = (0, 0, 0);
-    // Both have an end: some are refused for their rate. On a slow machine that takes more rounds.
-    while rounds < 100 || verified == rounds || looked_up == rounds {
+    // Both have an end: some are refused for their rate. On a slow machine that may take more rounds.
+    while rounds < 100 || rounds < 10_000 && (verified == rounds || looked_up == rounds) {
         rounds += 1;
         let is_charged = |status: tonic::Status| refused(&status).0 == RefusalReason::NoIdentity;
         let of_bad = get(&of_ann, instance, &[("authorization", &bad)]).await.unwrap_err();
@@ -360,7 +360,7 @@ async fn bad_tokens_are_charged_to_whose_connection_it_is() {
         let of_known = get(&of_bob, instance, &named_another).await.unwrap_err();
         looked_up += u32::from(is_charged(of_known));
     }
-    assert!(verified > 0, "none was verified");
+    assert!(verified > 0 && verified < rounds && looked_up < rounds, "{verified}, {looked_up} of {rounds}");
     assert!(verified * 2 < looked_up, "{verified} and {looked_up}: a verification costs more");
     // Nobody else is concerned.
     get(&site.token_channel(), instance, &[("authorization", &good("observer"))]).await.unwrap();

@@ -152,7 +152,7 @@ async fn a_refusal_is_a_result_with_its_reason() {
 async fn an_instance_without_progress_is_an_outcome() {
     // One process never comes, and everybody waits for it for ever.
     let text = SMALL
-        .replace("instances = 40", "instances = 3\nstall = \"50ms\"")
+        .replace("instances = 40", "instances = 3\nstall = \"2s\"")
         .replace("history_sample = 0.5", "history_sample = 0.0")
         .replace("[load]", "[[faults]]\ncount = 1\nstrategy = \"silent\"\n[load]")
         + "[proposals]\ndistinct = 1\n";
@@ -160,6 +160,7 @@ async fn an_instance_without_progress_is_an_outcome() {
         let loaded = loaded(&text).await;
         let figures = figures(&loaded);
         assert_eq!((figures.counts.begun, figures.counts.stalled), (3, 3), "{:?}", figures.counts);
+        assert_eq!(loaded.judged.not_created, 0);
         assert_eq!(loaded.judged.verdict(), Outcome::Unknown);
         assert_eq!(figures.failures()[0].0.ended, OperationOutcome::Stalled);
     }
@@ -209,14 +210,22 @@ async fn a_server_that_goes_away_is_an_outcome_too() {
         played.await.unwrap();
         server.stop().await.unwrap();
     });
+    let mut gone_since = None;
     let (noticed, mut is_noticed) = tokio::sync::watch::channel(false);
     let stop = async move { drop(is_noticed.wait_for(|noticed| *noticed).await) };
     let loaded = stickycas_load::run(&handle, &profile(&text), stop, |progress| {
         if progress.judged.valid > 10 {
             enough.take().map(|enough| enough.send(()));
         }
-        if stopped.is_finished() && progress.recorder.seconds.last().unwrap().errors > 0 {
-            noticed.send_replace(true);
+        // Not in the second in which it stopped: it refuses until then.
+        if stopped.is_finished() {
+            let seconds = progress.recorder.seconds.len();
+            let since = *gone_since.get_or_insert(seconds);
+            let errors =
+                progress.recorder.seconds.iter().skip(since).map(|second| second.errors).sum::<u64>();
+            if errors > 0 {
+                noticed.send_replace(true);
+            }
         }
     })
     .await

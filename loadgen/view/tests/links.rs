@@ -144,7 +144,7 @@ async fn streams_end_when_the_principal_is_denied() {
     let created =
         with_timeout(site.client("coordinator").create_instance().roster(["ann", "bob"]).send()).await;
     let id = created.unwrap().instance.id;
-    // A server that denies it is one that it does not reach.
+    // A server that refuses its certificate counts as unreachable: the client tries until it gives up.
     let retry = RetryPolicy { give_up_after: Duration::from_secs(3), ..RetryPolicy::default() };
     let (link, page) = serve(site.client("observer").with_retry(retry), with_token()).await;
     let token = bearer(&link);

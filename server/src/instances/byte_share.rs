@@ -26,7 +26,7 @@ impl ReservedBytes {
     }
 }
 
-/// The reservations of a creator's instances, and the moments at which the server lets go of them.
+/// What a creator's instances have reserved, and the moments at which the server lets go of these instances.
 #[derive(Debug, Default)]
 pub(super) struct CreatorReserve {
     pub(super) own: ReservedBytes,
@@ -53,11 +53,11 @@ pub(super) struct InstanceShare {
 impl InstanceShare {
     /// Reserves so many bytes for an instance of this creator. Without a log on disk, `log` is 0.
     pub(super) fn new(creator: &Arc<CreatorReserve>, memory: usize, log: usize) -> Self {
-        let share = |most| Share { bytes: 0, most };
-        let mut shares = Self { creator: creator.clone(), memory: share(memory), log: share(log) };
-        shares.resize_memory(memory);
-        shares.resize_log(log);
-        shares
+        let unused = |most| Share { bytes: 0, most };
+        let mut share = Self { creator: creator.clone(), memory: unused(memory), log: unused(log) };
+        share.resize_memory(memory);
+        share.resize_log(log);
+        share
     }
 
     /// The instance takes so many bytes of memory.
@@ -72,7 +72,7 @@ impl InstanceShare {
         self.log.resize(bytes, [&own.log, &all.log]);
     }
 
-    /// The same, or more.
+    /// The instance takes at least so many bytes of the log's disk.
     pub(super) fn grow_log_to(&mut self, bytes: usize) {
         self.resize_log(bytes.max(self.log.bytes));
     }
@@ -120,7 +120,7 @@ mod tests {
         let [one, other] = [(); 2].map(|()| Arc::new(CreatorReserve::new(&all)));
         let bytes = || (all.memory(), one.own.memory(), other.own.memory());
         let mut first = InstanceShare::new(&one, 10, 100);
-        let second = InstanceShare::new(&other, 5, 0);
+        let mut second = InstanceShare::new(&other, 5, 0);
         assert_eq!((bytes(), all.log(), one.own.log()), ((15, 10, 5), 100, 100));
         first.resize_memory(3);
         first.resize_log(30);
@@ -130,6 +130,8 @@ mod tests {
         assert_eq!((all.log(), one.own.log()), (40, 40));
         first.grow_log_to(110);
         assert_eq!((all.log(), one.own.log()), (100, 100), "never more than at its creation");
+        second.grow_log_to(50);
+        assert_eq!((all.log(), other.own.log()), (100, 0), "nothing without a log");
         drop((first, second));
         assert_eq!((bytes(), all.log(), one.own.log()), ((0, 0, 0), 0, 0));
     }

@@ -133,6 +133,9 @@ impl Killed {
     }
 }
 
+/// How often a life may be replaced by requests of those killed before it.
+const MOST_REPLACED: usize = 8;
+
 /// What the appends of all lives have come to, by value.
 #[derive(Clone, Default)]
 struct Appends {
@@ -141,11 +144,12 @@ struct Appends {
 }
 
 impl Appends {
-    /// One life of a member, which appends one value after the other, and of its driver. What the life before
-    /// has sent may come after this one has begun: then another one begins.
+    /// One life of a member, which appends one value after the other, and of its driver. A request of a
+    /// killed life may reach the server after this one has begun, and replace it: then the member joins
+    /// again.
     async fn live(self, address: String, number: u32, life: u64) {
         let mut values = 0_u64..;
-        loop {
+        for _ in 0..=MOST_REPLACED {
             let (member, driver) = Member::join(&series(&address, &format!("m{number}"))).await.unwrap();
             let mut own = JoinSet::new();
             own.spawn(driver.run());
@@ -161,6 +165,7 @@ impl Appends {
             let ended = own.join_next().await.unwrap().unwrap();
             assert!(life > 0 && matches!(ended, Err(LogError::Replaced(_))), "{ended:?}");
         }
+        panic!("life {life} of {number} was replaced more than {MOST_REPLACED} times");
     }
 }
 
@@ -222,8 +227,8 @@ impl Outcomes {
         assert_eq!(first, elected, "two leaders of an epoch");
     }
 
-    /// One life of a member, which supports somebody else in each epoch. What the life before has sent may
-    /// come after this one has begun: then it does so again.
+    /// One life of a member, which supports somebody else in each epoch. A request of a killed life may reach
+    /// the server after this one has begun, and replace it: then it supports again.
     async fn live(self, address: String, number: u32, life: u64) {
         let election = Election::new(&series(&address, &format!("m{number}")));
         let current = match election.current().await {
@@ -233,10 +238,11 @@ impl Outcomes {
         };
         let next = current.as_ref().map_or(1, |elected| elected.epoch + 1);
         current.iter().for_each(|elected| self.learn(elected));
+        let mut replaced = 0;
         for epoch in next.. {
             let elected = loop {
                 match election.support(epoch, &format!("m{}", 1 + epoch % 3)).await {
-                    Err(LogError::Replaced(_)) if life > 0 => {}
+                    Err(LogError::Replaced(_)) if life > 0 && replaced < MOST_REPLACED => replaced += 1,
                     elected => break elected.unwrap(),
                 }
             };

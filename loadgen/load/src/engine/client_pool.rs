@@ -2,6 +2,7 @@
 //! stream.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::raw::Connection;
@@ -12,11 +13,11 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::Shared;
 use super::instance_state::InstanceState;
 use super::process_task::ProcessTask;
 use super::stream::{StreamCommand, StreamHandle};
 use super::unary::Caller;
-use super::{Shared, TIME_TO_OPEN};
 use crate::measure::Principal;
 use crate::profile::{Profile, Transport};
 
@@ -63,7 +64,7 @@ impl ClientPool {
             let roster: Vec<String> = ProcessId::all(profile.params.processes())
                 .map(|process| format!("{}-{group}-{process}", profile.load.principal_prefix.0))
                 .collect();
-            let connections = connect(server, &roster, profile).await?;
+            let connections = connect(server, &roster, profile, shared.time_to_open()).await?;
             let clients = clients(connections, group - 1, profile.load.transport, shared).await?;
             groups.push(RosterClients { roster, clients });
         }
@@ -127,6 +128,7 @@ async fn connect(
     server: &ServerHandle,
     roster: &[String],
     profile: &Profile,
+    time_to_open: Duration,
 ) -> anyhow::Result<Vec<Connection>> {
     let together = profile.load.principals_per_connection.get() as usize;
     let has_tokens = matches!(server.identities(), Identities::Tokens(_));
@@ -137,7 +139,7 @@ async fn connect(
             let first = server.identities().client(server.url(), &principals[0])?.connect_lazy()?;
             let first = first.connection().config().clone();
             opening.push(AbortOnDropHandle::new(tokio::spawn(async move {
-                let opened = timeout(TIME_TO_OPEN, Connection::open(first))
+                let opened = timeout(time_to_open, Connection::open(first))
                     .await
                     .context("no connection in time")??;
                 if has_tokens {

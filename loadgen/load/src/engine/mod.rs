@@ -8,8 +8,9 @@
 //! | `instance_state`, `process_task` | its processes: how they ended; one of them |
 //! | `client_pool`, `stream`, `unary` | principals and carriers of accesses |
 //!
-//! Nothing waits for ever: connections, calls and instances without progress are given up after the profile's
-//! `stall`, and an end of the load cuts off what is left after `drain`.
+//! Nothing waits for ever: calls and instances without progress are given up after the profile's `stall`,
+//! connections and streams that do not open after that or [`TIME_TO_OPEN`], and an end of the load cuts off
+//! what is left after `drain`.
 
 mod client_pool;
 mod instance;
@@ -37,8 +38,7 @@ use crate::profile::{Open, Pacing, Profile};
 use crate::recorder::Starts;
 use crate::verdicts::VerdictTally;
 
-/// The time that a connection or a stream has to open. It does not depend on the profile's `stall`, which may
-/// be as short as an instance's progress.
+/// The least time that a connection or a stream has to open. A `stall` may be shorter than opening takes.
 const TIME_TO_OPEN: Duration = Duration::from_secs(10);
 
 /// The state that all connections of a load share.
@@ -48,6 +48,11 @@ struct Shared {
 }
 
 impl Shared {
+    /// The time that a connection or a stream has to open.
+    fn time_to_open(&self) -> Duration {
+        self.stall.max(TIME_TO_OPEN)
+    }
+
     /// The outcome that stands for an error; of each kind, the first message is kept.
     fn ended_by(&self, error: &Error) -> OperationOutcome {
         let ended = fault_of(error);

@@ -22,7 +22,7 @@ use super::super::attach_codec::{
 };
 use super::super::measure::{Histograms, OperationOutcome, Party};
 use super::process_task::ProcessTask;
-use super::{Shared, TIME_TO_OPEN, until};
+use super::{Shared, until};
 use crate::measure::Principal;
 
 /// Frames of one message: within the server's limit.
@@ -61,7 +61,8 @@ impl StreamHandle {
             let (outgoing, requests) = mpsc::unbounded_channel();
             let mut stream = Stream::new(shared, principal, retired, outgoing);
             let requests = UnboundedReceiverStream::new(requests);
-            let error = match timeout(TIME_TO_OPEN, attach_codec::attach(connection.identified(), requests)).await {
+            let time_to_open = stream.shared.time_to_open();
+            let error = match timeout(time_to_open, attach_codec::attach(connection.identified(), requests)).await {
                 Ok(Ok(answers)) => {
                     let _ = opened.send(Ok(()));
                     stream.run(answers.into_inner(), given, &connection).await;
