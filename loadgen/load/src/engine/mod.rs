@@ -9,7 +9,7 @@
 //! | `client_pool`, `stream`, `unary` | principals and carriers of accesses |
 //!
 //! Nothing waits for ever: calls and instances without progress are given up after the profile's `stall`,
-//! connections and streams that do not open after that or [`TIME_TO_OPEN`], and an end of the load cuts off
+//! connections and streams that do not open after that or `TIME_TO_OPEN`, and an end of the load cuts off
 //! what is left after `drain`.
 
 mod client_pool;
