@@ -211,7 +211,7 @@ mod tests {
         let packed = instance.archived_size().expect("it is archived");
         // With its reference counts an instance fits into a block of 256 bytes; the allocator's next has 320.
         let counted = size_of::<Instance>() + 2 * size_of::<usize>();
-        assert!(packed <= 480 && counted <= 256, "{packed} bytes packed, {counted} beside");
+        assert!(packed <= 576 && counted <= 256, "{packed} bytes packed, {counted} beside");
     }
 
     #[test]
